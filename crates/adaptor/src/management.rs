@@ -1,0 +1,338 @@
+//! How is a router asked, and what did it answer?
+//!
+//! AMQP management over one connection, one request at a time (`facts/router.md` §3, §9): requests to `$management`,
+//! replies to an address that the router makes up for us, matched by a correlation id that must be text. Only the reply's
+//! status code is believed. A request without an answer leaves the connection in doubt, so it is given up: whoever comes
+//! next connects anew.
+
+use crate::error::AskRouter;
+use fe2o3_amqp::connection::ConnectionHandle;
+use fe2o3_amqp::link::delivery::Sendable;
+use fe2o3_amqp::session::SessionHandle;
+use fe2o3_amqp::types::messaging::{
+    AmqpValue, ApplicationProperties, Body, Message, MessageId, Properties, Source,
+};
+use fe2o3_amqp::types::primitives::{OrderedMap, SimpleValue, Value};
+use fe2o3_amqp::{Connection, Receiver, Sender, Session};
+use serde_json::Value as Json;
+use spanwire_router::diff::Change;
+use spanwire_router::entity::{Entity, EntityType};
+use std::fmt::Display;
+use std::future::Future;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// A request, a connection attempt or a reply takes no longer.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// We and the router tell each other that we live at least this often.
+const IDLE: u32 = 10_000;
+
+/// The largest reply, in bytes. Some 500 entities with all attributes make 150 kB.
+const MAX_REPLY: u64 = 8 * 1024 * 1024;
+
+/// The most rows and columns in a reply.
+const MAX_ENTRIES: usize = 100_000;
+
+/// The attributes of one entity, as JSON. The router's own types are kept as far as JSON has them.
+pub(crate) type Row = serde_json::Map<String, Json>;
+
+/// A connection to a router's management.
+pub(crate) struct Management {
+    connection: ConnectionHandle<()>,
+    /// Held: dropping it ends the session.
+    _session: SessionHandle<()>,
+    sender: Sender,
+    receiver: Receiver,
+    reply_to: String,
+    requests: u64,
+}
+
+impl Management {
+    /// Connects without TLS or SASL: the listener is on loopback, and the router lets such a client in.
+    ///
+    /// # Errors
+    /// [`AskRouter::Connect`] or [`AskRouter::Await`].
+    pub(crate) async fn connect(address: &str) -> Result<Self, AskRouter> {
+        within(Self::open(address)).await
+    }
+
+    async fn open(address: &str) -> Result<Self, AskRouter> {
+        let stream = TcpStream::connect(address).await.map_err(lost)?;
+        stream.set_nodelay(true).map_err(lost)?;
+        let mut connection = Connection::builder()
+            .container_id("spanwire-adaptor")
+            .scheme("amqp")
+            .idle_time_out(IDLE)
+            .open_with_stream(stream)
+            .await
+            .map_err(lost)?;
+        let mut session = Session::begin(&mut connection).await.map_err(lost)?;
+        let receiver = Receiver::builder()
+            .name("replies")
+            .source(Source::builder().dynamic(true).build())
+            .max_message_size(MAX_REPLY)
+            .auto_accept(true)
+            .attach(&mut session)
+            .await
+            .map_err(lost)?;
+        let reply_to = receiver
+            .source()
+            .as_ref()
+            .and_then(|source| source.address.clone());
+        let reply_to =
+            reply_to.ok_or_else(|| AskRouter::ReadReply("it made no reply address".to_owned()))?;
+        let sender = Sender::attach(&mut session, "requests", "$management")
+            .await
+            .map_err(lost)?;
+        Ok(Self {
+            connection,
+            _session: session,
+            sender,
+            receiver,
+            reply_to,
+            requests: 0,
+        })
+    }
+
+    /// Returns when the connection is lost. May be dropped and called again.
+    pub(crate) async fn lost(&mut self) -> AskRouter {
+        match self.connection.on_close().await {
+            Ok(()) => AskRouter::Connect("the router closed it".to_owned()),
+            Err(error) => lost(error),
+        }
+    }
+
+    /// All entities of a type; without `attributes`, with all of theirs.
+    ///
+    /// # Errors
+    /// See [`AskRouter`].
+    pub(crate) async fn query(
+        &mut self,
+        management_name: &str,
+        attributes: &[&str],
+    ) -> Result<Vec<Row>, AskRouter> {
+        let names = attributes.iter().copied().map(Value::from).collect();
+        let mut body = OrderedMap::new();
+        body.insert(Value::from("attributeNames"), Value::List(names));
+        let properties = [("operation", "QUERY"), ("entityType", management_name)];
+        rows(self.ask(&properties, Value::Map(body)).await?)
+    }
+
+    /// Makes one change.
+    ///
+    /// # Errors
+    /// [`AskRouter::Refuse`] if the router did not make it; anything else if that is not known.
+    pub(crate) async fn change(&mut self, change: &Change) -> Result<(), AskRouter> {
+        let (operation, body) = match change {
+            Change::Create(entity) => ("CREATE", attributes(entity)),
+            Change::Update(profile) => ("UPDATE", attributes(&Entity::SslProfile(profile.clone()))),
+            Change::Delete(_) => ("DELETE", OrderedMap::new()),
+        };
+        let id = change.id();
+        // The name must be among the properties: one that stands in the body alone is thrown away.
+        let properties = [
+            ("operation", operation),
+            ("type", id.entity_type.management_name()),
+            ("name", id.name.as_str()),
+        ];
+        self.ask(&properties, Value::Map(body)).await.map(drop)
+    }
+
+    async fn ask(&mut self, properties: &[(&str, &str)], body: Value) -> Result<Value, AskRouter> {
+        within(self.request(properties, body)).await
+    }
+
+    async fn request(
+        &mut self,
+        properties: &[(&str, &str)],
+        body: Value,
+    ) -> Result<Value, AskRouter> {
+        self.requests += 1;
+        let id = MessageId::String(self.requests.to_string());
+        let application = properties
+            .iter()
+            .fold(ApplicationProperties::builder(), |all, (name, value)| {
+                all.insert(*name, SimpleValue::from(*value))
+            });
+        let message = Message::builder()
+            .properties(
+                Properties::builder()
+                    .correlation_id(id.clone())
+                    .reply_to(self.reply_to.clone())
+                    .build(),
+            )
+            .application_properties(application.build())
+            .body(Body::Value(AmqpValue(body)))
+            .build();
+        // Settled from the start: the reply is the acknowledgement.
+        let request = Sendable::builder().message(message).settled(true).build();
+        self.sender.send(request).await.map_err(lost)?;
+        loop {
+            let delivery = self.receiver.recv::<Body<Value>>().await.map_err(|error| {
+                use fe2o3_amqp::link::RecvError;
+                match error {
+                    RecvError::MessageDecode(_) | RecvError::MessageSizeExceeded(_) => {
+                        AskRouter::ReadReply(error.to_string())
+                    }
+                    _ => lost(error),
+                }
+            })?;
+            let reply = delivery.into_message();
+            let correlation = reply
+                .properties
+                .as_ref()
+                .and_then(|all| all.correlation_id.clone());
+            if correlation == Some(id.clone()) {
+                return answer(reply);
+            }
+        }
+    }
+}
+
+/// The body of a reply whose status says yes.
+fn answer(reply: Message<Body<Value>>) -> Result<Value, AskRouter> {
+    let properties = reply.application_properties.unwrap_or_default();
+    let status = properties
+        .get("statusCode")
+        .and_then(|status| match status {
+            SimpleValue::Int(code) => Some(i64::from(*code)),
+            SimpleValue::Uint(code) => Some(i64::from(*code)),
+            SimpleValue::Long(code) => Some(*code),
+            SimpleValue::Ulong(code) => i64::try_from(*code).ok(),
+            SimpleValue::Short(code) => Some(i64::from(*code)),
+            SimpleValue::Ushort(code) => Some(i64::from(*code)),
+            _ => None,
+        });
+    let Some(status) = status else {
+        return Err(AskRouter::ReadReply("it has no status code".to_owned()));
+    };
+    if !(200..300).contains(&status) {
+        let description = match properties.get("statusDescription") {
+            Some(SimpleValue::String(text)) => text.clone(),
+            _ => "no reason was given".to_owned(),
+        };
+        return Err(AskRouter::Refuse {
+            status,
+            description,
+        });
+    }
+    Ok(match reply.body {
+        Body::Value(AmqpValue(value)) => value,
+        Body::Data(_) | Body::Sequence(_) | Body::Empty => Value::Null,
+    })
+}
+
+/// The rows of a QUERY's reply: a list of names, and a list of lists of values in the same order.
+fn rows(body: Value) -> Result<Vec<Row>, AskRouter> {
+    let malformed = |what: &str| AskRouter::ReadReply(what.to_owned());
+    let Value::Map(mut body) = body else {
+        return Err(malformed("it holds no map"));
+    };
+    let mut list = |name: &str| match body.swap_remove(&Value::from(name)) {
+        Some(Value::List(list)) if list.len() <= MAX_ENTRIES => Ok(list),
+        Some(Value::List(_)) => Err(malformed("it has too many entries")),
+        _ => Err(malformed("it lacks attributeNames or results")),
+    };
+    let names: Vec<String> = list("attributeNames")?
+        .into_iter()
+        .filter_map(text)
+        .collect();
+    list("results")?
+        .into_iter()
+        .map(|row| match row {
+            Value::List(values) if values.len() == names.len() => {
+                let cells = names.iter().cloned().zip(values.into_iter().map(json));
+                Ok(cells.filter(|(_, value)| !value.is_null()).collect())
+            }
+            _ => Err(malformed("a row does not fit its columns")),
+        })
+        .collect()
+}
+
+/// The body of a CREATE or UPDATE.
+fn attributes(entity: &Entity) -> OrderedMap<Value, Value> {
+    let attributes = entity
+        .attributes()
+        .into_iter()
+        .filter(|(name, _)| name != "name");
+    attributes
+        .map(|(name, value)| (Value::from(name.as_str()), amqp(value)))
+        .collect()
+}
+
+fn amqp(value: Json) -> Value {
+    match value {
+        Json::Null => Value::Null,
+        Json::Bool(flag) => Value::Bool(flag),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::Long(number),
+            (None, Some(number)) => Value::Ulong(number),
+            (None, None) => Value::from(number.as_f64().unwrap_or_default()),
+        },
+        Json::String(text) => Value::String(text),
+        Json::Array(list) => Value::List(list.into_iter().map(amqp).collect()),
+        Json::Object(map) => Value::Map(
+            map.into_iter()
+                .map(|(name, value)| (Value::String(name), amqp(value)))
+                .collect(),
+        ),
+    }
+}
+
+fn json(value: Value) -> Json {
+    match value {
+        Value::Bool(flag) => flag.into(),
+        Value::Ubyte(number) => number.into(),
+        Value::Ushort(number) => number.into(),
+        Value::Uint(number) => number.into(),
+        Value::Ulong(number) => number.into(),
+        Value::Byte(number) => number.into(),
+        Value::Short(number) => number.into(),
+        Value::Int(number) => number.into(),
+        Value::Long(number) => number.into(),
+        Value::Float(number) => number.into_inner().into(),
+        Value::Double(number) => number.into_inner().into(),
+        Value::String(text) => text.into(),
+        Value::Symbol(symbol) => symbol.as_str().into(),
+        Value::List(list) => list.into_iter().map(json).collect(),
+        Value::Map(map) => Json::Object(
+            map.into_iter()
+                .filter_map(|(name, value)| Some((text(name)?, json(value))))
+                .collect(),
+        ),
+        // Nothing that is compared or shown has another type.
+        _ => Json::Null,
+    }
+}
+
+fn text(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Symbol(symbol) => Some(symbol.as_str().to_owned()),
+        _ => None,
+    }
+}
+
+fn lost(error: impl Display) -> AskRouter {
+    AskRouter::Connect(error.to_string())
+}
+
+async fn within<T>(work: impl Future<Output = Result<T, AskRouter>>) -> Result<T, AskRouter> {
+    timeout(DEADLINE, work)
+        .await
+        .unwrap_or(Err(AskRouter::Await(DEADLINE)))
+}
+
+/// An entity as a router shows it. One that does not fit its type still occupies its name, and equals nothing.
+pub(crate) fn entity(entity_type: EntityType, row: Row) -> Option<Entity> {
+    let name = row.get("name")?.clone();
+    Entity::from_attributes(entity_type, row).ok().or_else(|| {
+        let mut occupant = Row::new();
+        occupant.insert("name".to_owned(), name);
+        occupant.insert("host".to_owned(), Json::default());
+        occupant.insert("port".to_owned(), 0.into());
+        Entity::from_attributes(entity_type, occupant).ok()
+    })
+}

@@ -1,0 +1,72 @@
+//! What can go wrong between the operator and the API server, and does it pass by itself?
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A call to the API server that did not do what was asked.
+#[derive(Debug, Error)]
+pub enum CallServer {
+    /// It was answered, and refused; or it never got there.
+    #[error(transparent)]
+    Refused(#[from] kube::Error),
+    /// No answer within the deadline: what became of it is not known.
+    #[error("no answer within {0:?}")]
+    Unanswered(Duration),
+}
+
+impl CallServer {
+    /// The HTTP status code of the answer, where there was one.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// The machine-readable reason of the answer, where there was one.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Refused(kube::Error::Api(status)) => &status.reason,
+            _ => "",
+        }
+    }
+
+    /// Whether the World that the call was planned on is not the world any more: the watch will bring the news.
+    pub fn is_stale(&self) -> bool {
+        let message = match self {
+            Self::Refused(kube::Error::Api(status)) => status.message.as_str(),
+            _ => "",
+        };
+        self.code() == Some(409) && self.reason() != "AlreadyExists"
+            || self.code() == Some(404)
+            || self.code() == Some(403) && message.contains("because it is being terminated")
+            || self.code() == Some(422) && message.contains("metadata.uid")
+    }
+
+    /// Whether the object would not fit: the API server's limit, or etcd's, which reads like a server fault
+    /// (`facts/order.md` k).
+    pub fn is_too_large(&self) -> bool {
+        match self {
+            Self::Refused(kube::Error::Api(status)) => {
+                status.code == 413
+                    || status.message.contains("request is too large")
+                    || status.message.contains("Too long: may not be more than")
+            }
+            _ => false,
+        }
+    }
+}
+
+/// How long any one call may take.
+pub const CALL: Duration = Duration::from_secs(10);
+
+/// The call's answer, or why there is none within [`CALL`].
+pub async fn within<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallServer> {
+    match tokio::time::timeout(CALL, call).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(CallServer::Unanswered(CALL)),
+    }
+}

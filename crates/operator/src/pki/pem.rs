@@ -1,0 +1,35 @@
+//! How is DER written as PEM so that no copy of a key stays behind?
+//!
+//! By hand, because the encoders at hand leave what they encode in freed memory.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
+
+/// Characters on a line (RFC 7468 §2).
+const LINE: usize = 64;
+/// Room for the labels: their frames have 32 characters and two line feeds.
+const FRAME: usize = 64;
+
+/// One section with this label.
+pub(super) fn section(label: &str, der: &[u8]) -> Zeroizing<String> {
+    let base64 = Zeroizing::new(STANDARD.encode(der));
+    // Never grown, so never copied.
+    let capacity = base64.len() + base64.len() / LINE + 2 * label.len() + FRAME;
+    let mut pem = Zeroizing::new(String::with_capacity(capacity));
+    for part in ["-----BEGIN ", label, "-----\n"] {
+        pem.push_str(part);
+    }
+    let mut rest = base64.as_str();
+    while !rest.is_empty() {
+        let (line, behind) = rest.split_at(rest.len().min(LINE));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = behind;
+    }
+    for part in ["-----END ", label, "-----\n"] {
+        pem.push_str(part);
+    }
+    debug_assert!(pem.capacity() == capacity, "a copy of the key was left behind");
+    pem
+}

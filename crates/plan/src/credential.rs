@@ -1,0 +1,121 @@
+//! Is a Secret fit to be used as a credential, and if not, why?
+//!
+//! Neither the router nor OpenSSL's loading checks expiry or the chain (`facts/router.md` §1, `facts/order.md` f),
+//! and the router cannot say which Secret was bad: so this is said here, from facts.
+
+use k8s_openapi::jiff::Timestamp;
+use spanwire_api::condition::reason;
+
+use crate::facts::{CA_FILE, CERTIFICATE_FILE, CertificateFacts, FileFacts, KEY_FILE, SecretFacts};
+use crate::plan::Verdict;
+use crate::world::World;
+
+/// The largest file that is taken as a credential, in bytes: a bundle of some 40 CAs.
+pub const MAX_FILE: usize = 64 * 1024;
+
+/// Why a Secret is not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// PascalCase, as for a verdict.
+    pub reason: &'static str,
+    /// A sentence that names the Secret, the file and what to do.
+    pub message: String,
+}
+
+impl Fault {
+    fn invalid(message: String) -> Self {
+        Self { reason: reason::CREDENTIALS_INVALID, message }
+    }
+
+    /// The fault as a verdict on the object that names the Secret. A missing Secret may still come.
+    pub fn verdict(self, condition: &'static str) -> Verdict {
+        Verdict::error(condition, self.reason, self.message)
+    }
+}
+
+/// The Secret of this name, if a router can present it: three files, key and certificate belong together, the chain
+/// leads to its own `ca.crt`, and it is valid now.
+pub fn usable<'w>(world: &'w World, secret: &str, now: Timestamp) -> Result<&'w SecretFacts, Fault> {
+    let facts = world.secrets.get(secret).ok_or_else(|| Fault {
+        reason: reason::CREDENTIALS_NOT_FOUND,
+        message: format!("TLS credentials secret \"{secret}\" not found"),
+    })?;
+    for name in [CA_FILE, CERTIFICATE_FILE, KEY_FILE] {
+        let file = facts.files.get(name).ok_or_else(|| Fault {
+            reason: reason::CREDENTIALS_NOT_FOUND,
+            message: format!("TLS credentials secret \"{secret}\" has no {name}: add it"),
+        })?;
+        check_file(secret, name, file)?;
+    }
+    let certificate = facts
+        .certificate()
+        .ok_or_else(|| Fault::invalid(format!("{CERTIFICATE_FILE} of secret \"{secret}\" holds no certificate")))?;
+    if let Some(pair) = &facts.pair {
+        if let Some(error) = &pair.key_error {
+            return Err(Fault::invalid(format!("secret \"{secret}\": {error}")));
+        }
+        if let Some(error) = &pair.chain_error {
+            return Err(Fault::invalid(format!("secret \"{secret}\": {error}")));
+        }
+    }
+    check_time(secret, certificate, now)?;
+    Ok(facts)
+}
+
+/// The Secret of this name, if certificates can be signed with it.
+pub fn signing<'w>(world: &'w World, secret: &str, now: Timestamp) -> Result<&'w SecretFacts, Fault> {
+    let lost = |message: String| Fault { reason: reason::CA_NOT_FOUND, message };
+    let facts = world
+        .secrets
+        .get(secret)
+        .ok_or_else(|| lost(format!("CA \"{}/{secret}\" not found", world.namespace)))?;
+    let certificate = facts
+        .certificate()
+        .ok_or_else(|| lost(format!("CA secret \"{secret}\" has no certificate in {CERTIFICATE_FILE}")))?;
+    if !facts.files.contains_key(KEY_FILE) {
+        return Err(lost(format!("CA secret \"{secret}\" has no {KEY_FILE}")));
+    }
+    if let Some(error) = facts.pair.as_ref().and_then(|pair| pair.key_error.as_ref()) {
+        return Err(lost(format!("CA secret \"{secret}\": {error}")));
+    }
+    if !certificate.is_ca {
+        return Err(lost(format!("the certificate of secret \"{secret}\" may not sign others: it is no CA")));
+    }
+    check_time(secret, certificate, now)?;
+    Ok(facts)
+}
+
+fn check_file(secret: &str, name: &str, file: &FileFacts) -> Result<(), Fault> {
+    if file.size == 0 {
+        return Err(Fault::invalid(format!("{name} of secret \"{secret}\" is empty")));
+    }
+    if file.size > MAX_FILE {
+        return Err(Fault::invalid(format!(
+            "{name} of secret \"{secret}\" has {} bytes, more than {MAX_FILE}",
+            file.size
+        )));
+    }
+    match &file.error {
+        Some(error) => Err(Fault::invalid(format!("{name} of secret \"{secret}\": {error}"))),
+        None => Ok(()),
+    }
+}
+
+fn check_time(secret: &str, certificate: &CertificateFacts, now: Timestamp) -> Result<(), Fault> {
+    if now > certificate.not_after {
+        return Err(Fault {
+            reason: reason::CREDENTIALS_EXPIRED,
+            message: format!(
+                "the certificate of secret \"{secret}\" expired at {}: replace it",
+                certificate.not_after
+            ),
+        });
+    }
+    if now < certificate.not_before {
+        return Err(Fault::invalid(format!(
+            "the certificate of secret \"{secret}\" is not valid before {}",
+            certificate.not_before
+        )));
+    }
+    Ok(())
+}

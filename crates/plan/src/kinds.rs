@@ -1,0 +1,215 @@
+//! Which kinds are reconciled, and what does the shell need to know of each?
+
+use std::fmt::Debug;
+
+use kube_core::{NamespaceResourceScope, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use spanwire_api::{
+    AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site, condition,
+};
+
+use crate::plan::{Env, ObjectKind, Plan, Status, Verdict};
+use crate::seen::Odd;
+use crate::world::{Named, Objects, World};
+use crate::{access_grant, access_token, certificate, controller, link, router_access, secured_access, site};
+
+/// A kind that is reconciled: three questions, one answer a module.
+pub trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Which kind this is.
+    const KIND: ObjectKind;
+    /// The condition in which an object that does not fit is told so; absent for kinds whose status is not ours.
+    const CONDITION: Option<&'static str>;
+
+    /// What is needed for this object, and what is true of it. Total: a bad spec is a verdict.
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan;
+
+    /// The names of the objects of this kind, in this World, whose plan may be another one now.
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String>;
+
+    /// The Secrets and ConfigMaps whose content a plan for this object depends on.
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        Vec::new()
+    }
+}
+
+/// What the news is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed<'a> {
+    /// An object of this World has come, gone or changed.
+    Object(ObjectKind, &'a str),
+    /// What the operator's namespace offers has changed.
+    GrantServer,
+    /// A redemption has ended.
+    Attempt,
+}
+
+impl Changed<'_> {
+    /// Whether the news is about an object of one of these kinds.
+    pub fn is_of(&self, kinds: &[ObjectKind]) -> bool {
+        matches!(self, Self::Object(kind, _) if kinds.contains(kind))
+    }
+}
+
+/// The plan for an object that does not fit its type.
+pub fn odd<K: Kind>(odd: &Odd) -> Plan {
+    let Some(condition) = K::CONDITION else {
+        return Plan::nothing();
+    };
+    let message = format!("the {} does not fit its schema: {}", K::kind(&()), odd.error);
+    Plan::only(Status {
+        verdicts: vec![Verdict::error(condition, condition::reason::INVALID_OBJECT, message)],
+        ..Status::default()
+    })
+}
+
+/// The names of all objects of a kind.
+pub(crate) fn all<K: Named>(objects: &Objects<K>) -> Vec<String> {
+    objects.iter().filter_map(|object| object.metadata().name.clone()).collect()
+}
+
+impl Kind for Site {
+    const KIND: ObjectKind = ObjectKind::Site;
+    const CONDITION: Option<&'static str> = Some(condition::CONFIGURED);
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        site::plan(self, world, env)
+    }
+
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+        site::wakes(changed, world)
+    }
+
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        site::references(self)
+    }
+}
+
+impl Kind for Link {
+    const KIND: ObjectKind = ObjectKind::Link;
+    const CONDITION: Option<&'static str> = Some(condition::CONFIGURED);
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        link::plan(self, world, env)
+    }
+
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+        link::wakes(changed, world)
+    }
+
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        link::references(self)
+    }
+}
+
+impl Kind for RouterAccess {
+    const KIND: ObjectKind = ObjectKind::RouterAccess;
+    const CONDITION: Option<&'static str> = Some(condition::CONFIGURED);
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        router_access::plan(self, world, env)
+    }
+
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+        router_access::wakes(changed, world)
+    }
+
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        router_access::references(self)
+    }
+}
+
+impl Kind for SecuredAccess {
+    const KIND: ObjectKind = ObjectKind::SecuredAccess;
+    const CONDITION: Option<&'static str> = Some(condition::CONFIGURED);
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        secured_access::plan(self, world, env)
+    }
+
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+        secured_access::wakes(changed, world)
+    }
+
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        secured_access::references(self)
+    }
+}
+
+impl Kind for Certificate {
+    const KIND: ObjectKind = ObjectKind::Certificate;
+    const CONDITION: Option<&'static str> = Some(condition::READY);
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        certificate::plan(self, world, env)
+    }
+
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+        certificate::wakes(changed, world)
+    }
+
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        certificate::references(self)
+    }
+}
+
+impl Kind for AccessGrant {
+    const KIND: ObjectKind = ObjectKind::AccessGrant;
+    const CONDITION: Option<&'static str> = Some(condition::PROCESSED);
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        access_grant::plan(self, world, env)
+    }
+
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+        access_grant::wakes(changed, world)
+    }
+
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        access_grant::references(self)
+    }
+}
+
+impl Kind for AccessToken {
+    const KIND: ObjectKind = ObjectKind::AccessToken;
+    const CONDITION: Option<&'static str> = Some(condition::REDEEMED);
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        access_token::plan(self, world, env)
+    }
+
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+        access_token::wakes(changed, world)
+    }
+
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        access_token::references(self)
+    }
+}
+
+/// The operator's own Deployment: the object that the grant server's access hangs on.
+impl Kind for k8s_openapi::api::apps::v1::Deployment {
+    const KIND: ObjectKind = ObjectKind::Deployment;
+    const CONDITION: Option<&'static str> = None;
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        controller::plan(self, world, env)
+    }
+
+    fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+        controller::wakes(changed, world)
+    }
+
+    fn references(&self) -> Vec<(ObjectKind, String)> {
+        controller::references(self)
+    }
+}

@@ -1,0 +1,54 @@
+//! Which labels and annotations do objects carry, and what do they mean?
+
+use std::collections::BTreeMap;
+
+/// ConfigMap that says which controller owns its namespace.
+pub const CONTROL_CONFIG_MAP: &str = "skupper";
+/// Key of [`CONTROL_CONFIG_MAP`].
+pub const CONTROL_KEY: &str = "controller";
+
+/// Label by which the operator watches what it makes, and by which `skupper` finds it.
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+/// Value of [`PART_OF`].
+pub const PART_OF_SKUPPER: &str = "skupper";
+/// Label of router pods, and the whole selector of their Deployments (immutable, and upstream's).
+pub const COMPONENT: &str = "skupper.io/component";
+/// Value of [`COMPONENT`] on router pods.
+pub const COMPONENT_ROUTER: &str = "router";
+/// Label of router pods: their group.
+pub const GROUP: &str = "skupper.io/group";
+/// Label on a router's ConfigMap.
+pub const ROUTER_CONFIG: &str = "internal.skupper.io/router-config";
+/// Annotation (label on Services) on what a controller made.
+pub const CONTROLLED: &str = "internal.skupper.io/controlled";
+/// Annotation on Secrets, label on Certificates that a controller made.
+pub const CERTIFICATE: &str = "internal.skupper.io/certificate";
+/// Label on Services of a SecuredAccess.
+pub const SECURED_ACCESS: &str = "internal.skupper.io/secured-access";
+/// Annotation on a SecuredAccess: the RouterAccess that it is for.
+pub const ROUTER_ACCESS: &str = "internal.skupper.io/routeraccess";
+
+/// Annotation: digest of the wanted object (`settle.rs`).
+pub const APPLIED: &str = "internal.spanwire.io/applied";
+/// Annotation of router pods that asks their kubelet for a refresh: `<revision>.<try>.<unix seconds>`.
+pub const NUDGE: &str = "internal.spanwire.io/nudge";
+/// Annotation of the pod template: digest of `bootstrap.json`.
+pub const BOOTSTRAP: &str = "internal.spanwire.io/bootstrap";
+/// Annotation on a Certificate, set by a person: any new value asks for a new key.
+pub const RENEW: &str = "internal.spanwire.io/renew";
+/// Annotation on a Secret: the value of [`RENEW`] that it was made for.
+pub const RENEWED: &str = "internal.spanwire.io/renewed";
+/// Annotation on the Secret of a redeemed token: the Links that came with it, JSON.
+pub const LINKS: &str = "internal.spanwire.io/links";
+/// Annotation on the Secret of a redeemed token: uid of the AccessToken.
+pub const TOKEN: &str = "internal.spanwire.io/token";
+
+/// A map from pairs.
+pub fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// Labels of everything that the operator makes.
+pub fn ours() -> BTreeMap<String, String> {
+    map([(PART_OF, PART_OF_SKUPPER)])
+}

@@ -1,0 +1,2 @@
+//! Which verbs does the operator hold, and what for?
+

@@ -1,0 +1,113 @@
+//! How does one odd object fail to stop a list?
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_core::Resource;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// One object as the API server has it: of its type, or odd.
+///
+/// Every kind of ours is read through this wrapper. An absent or null `spec` becomes `{}`; an object that does not
+/// fit its type even so keeps its metadata and says what is wrong with the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen<K> {
+    /// It fits.
+    Fits(K),
+    /// It does not.
+    Odd(Box<Odd>),
+}
+
+/// An object that does not fit its type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Odd {
+    /// The object's metadata.
+    pub metadata: ObjectMeta,
+    /// The object's status, whatever it is.
+    pub status: Value,
+    /// What does not fit, and where.
+    pub error: String,
+}
+
+impl<K> Seen<K> {
+    /// The object, where it fits.
+    pub fn fits(&self) -> Option<&K> {
+        match self {
+            Self::Fits(object) => Some(object),
+            Self::Odd(_) => None,
+        }
+    }
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Seen<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(deserializer)?;
+        if let Some(object) = value.as_object_mut() {
+            let spec = object.entry("spec").or_insert(Value::Null);
+            if spec.is_null() {
+                *spec = Value::Object(Map::new());
+            }
+        }
+        match K::deserialize(&value) {
+            Ok(object) => Ok(Self::Fits(object)),
+            Err(error) => {
+                let metadata = value.get("metadata").cloned().unwrap_or_default();
+                Ok(Self::Odd(Box::new(Odd {
+                    metadata: serde_json::from_value(metadata).map_err(serde::de::Error::custom)?,
+                    status: value.get("status").cloned().unwrap_or_default(),
+                    error: error.to_string(),
+                })))
+            }
+        }
+    }
+}
+
+impl<K: Serialize> Serialize for Seen<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fits(object) => object.serialize(serializer),
+            // An odd spec does not fit again: the print of a World says the same as the World.
+            Self::Odd(odd) => serde_json::json!({
+                "metadata": odd.metadata, "status": odd.status, "spec": format!("does not fit: {}", odd.error),
+            })
+            .serialize(serializer),
+        }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Seen<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Fits(object) => object.meta(),
+            Self::Odd(odd) => &odd.metadata,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Fits(object) => object.meta_mut(),
+            Self::Odd(odd) => &mut odd.metadata,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Does a live object already say what is wanted of it?
+//!
+//! *Settled* is defined, not felt: every applied child carries a digest of the wanted object, and is settled when
+//! that digest is the same **and** the wanted object is contained in the live one. So a field that somebody dropped
+//! is noticed, and what the server or somebody else added is not fought.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::labels;
+use crate::plan::{Act, Child, Content, Live, ObjectKind};
+use crate::world::{LiveContent, LiveObject, World};
+
+/// The field manager of everything that we write.
+pub const FIELD_MANAGER: &str = "spanwire";
+/// Field managers of the incumbent, whose fields become ours at the first touch.
+const INCUMBENTS: [&str; 3] = ["skupper-controller", "controller", "kube-adaptor"];
+
+/// What is left to do for some children.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settling {
+    /// At most one act a child.
+    pub acts: Vec<Act>,
+    /// Objects that stand in the way: they have a name that is needed, and are somebody else's.
+    pub taken: Vec<String>,
+}
+
+/// What is left to do for these children in this World.
+pub fn settle(children: impl IntoIterator<Item = Child>, world: &World) -> Settling {
+    let mut settling = Settling::default();
+    for child in children {
+        let child = sealed(child);
+        let Some(live) = world.live(child.kind, child.name()) else {
+            settling.acts.push(Act::Create(child));
+            continue;
+        };
+        if !is_ours(&child, live.metadata) {
+            settling.taken.push(format!(
+                "{} \"{}\" exists but is not controlled by skupper: delete or rename it",
+                child.kind.resource().kind,
+                child.name()
+            ));
+        } else if live.metadata.deletion_timestamp.is_none() && !is_settled(&child, &live) {
+            let precondition = Live { surplus: surplus(&child, &live), ..Live::of(live.metadata) };
+            settling.acts.push(Act::Apply(child, precondition));
+        }
+    }
+    settling
+}
+
+/// Whether the live object carries the uid of an owner that the child should have.
+pub fn is_ours(child: &Child, live: &ObjectMeta) -> bool {
+    child
+        .owners()
+        .any(|uid| live.owner_references.iter().flatten().any(|owner| owner.uid == uid))
+}
+
+/// Whether fields have to be taken over before an apply can remove them: a POST leaves an `Update` entry, and so
+/// does everything that the incumbent wrote.
+pub fn needs_take_over(metadata: &ObjectMeta) -> bool {
+    metadata.managed_fields.iter().flatten().any(|entry| {
+        let manager = entry.manager.as_deref().unwrap_or_default();
+        let of_status = entry.subresource.as_deref().is_some_and(|part| !part.is_empty());
+        let is_update = entry.operation.as_deref() == Some("Update");
+        !of_status
+            && (manager == FIELD_MANAGER && is_update || INCUMBENTS.contains(&manager))
+    })
+}
+
+/// A child from a typed object of `k8s_openapi` or `spanwire_api`.
+pub fn child<K: Serialize>(kind: ObjectKind, object: &K) -> Child {
+    let mut object = serde_json::to_value(object).unwrap_or_default();
+    let resource = kind.resource();
+    object["apiVersion"] = json!(resource.api_version);
+    object["kind"] = json!(resource.kind);
+    if object.get("status").is_some_and(Value::is_null) {
+        object.as_object_mut().map(|object| object.remove("status"));
+    }
+    Child { kind, object, data: std::collections::BTreeMap::new() }
+}
+
+/// The child with the digest of itself among its annotations.
+fn sealed(mut child: Child) -> Child {
+    let digest = digest(&child);
+    if let Some(metadata) = child.object.get_mut("metadata") {
+        if !metadata["annotations"].is_object() {
+            metadata["annotations"] = json!({});
+        }
+        metadata["annotations"][labels::APPLIED] = json!(digest);
+    }
+    child
+}
+
+/// First 16 hex digits of the SHA-256 over the wanted object. For copied bytes their digests count, never the
+/// source's uid or resourceVersion: the same bytes from elsewhere are no change.
+fn digest(child: &Child) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(child.object.to_string());
+    for (key, content) in &child.data {
+        hasher.update([0]);
+        hasher.update(key);
+        hasher.update([0]);
+        hasher.update(content_digest(content));
+    }
+    hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn content_digest(content: &Content) -> String {
+    match content {
+        Content::Text(text) => spanwire_router::credentials::digest(text.as_bytes()),
+        Content::Copy(copied) => copied.sha256.clone(),
+    }
+}
+
+fn is_settled(child: &Child, live: &LiveObject<'_>) -> bool {
+    let wanted = &child.object["metadata"]["annotations"][labels::APPLIED];
+    let applied = live.metadata.annotations.as_ref().and_then(|map| map.get(labels::APPLIED));
+    applied.map(String::as_str) == wanted.as_str() && is_contained(child, live)
+}
+
+fn is_contained(child: &Child, live: &LiveObject<'_>) -> bool {
+    let metadata = serde_json::to_value(live.metadata).unwrap_or_default();
+    let files = match &live.content {
+        LiveContent::Whole(whole) => return contains(whole, &child.object),
+        LiveContent::Secret(facts) => &facts.files,
+        LiveContent::ConfigMap(facts) => &facts.files,
+    };
+    contains(&metadata, &child.object["metadata"])
+        && surplus(child, live).is_empty()
+        && child.data.iter().all(|(key, content)| {
+            files.get(key).is_some_and(|file| file.sha256 == content_digest(content))
+        })
+}
+
+/// Keys of a live Secret that are not wanted. (A ConfigMap's other keys may be other writers'.)
+fn surplus(child: &Child, live: &LiveObject<'_>) -> Vec<String> {
+    match &live.content {
+        LiveContent::Secret(facts) if !child.data.is_empty() => {
+            facts.files.keys().filter(|key| !child.data.contains_key(*key)).cloned().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether everything that `wanted` says stands in `live` too.
+pub fn contains(live: &Value, wanted: &Value) -> bool {
+    contains_at("", live, wanted)
+}
+
+fn contains_at(field: &str, live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (_, Value::Null) => true,
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
+            match live.get(key) {
+                Some(live) => contains_at(key, live, wanted),
+                None => wanted.is_null() || wanted.as_array().is_some_and(Vec::is_empty),
+            }
+        }),
+        (Value::Array(live), Value::Array(wanted)) => contains_all(field, live, wanted),
+        (Value::Number(live), Value::Number(wanted)) => live.as_f64() == wanted.as_f64(),
+        _ => live == wanted,
+    }
+}
+
+fn contains_all(field: &str, live: &[Value], wanted: &[Value]) -> bool {
+    let Some(keys) = merge_keys(field) else {
+        return live.len() == wanted.len()
+            && live.iter().zip(wanted).all(|(live, wanted)| contains_at(field, live, wanted));
+    };
+    wanted.iter().all(|wanted| {
+        live.iter().any(|live| {
+            keys.iter().all(|key| {
+                let wanted = wanted.get(key);
+                wanted.is_none_or(Value::is_null) || live.get(key) == wanted
+            }) && contains_at(field, live, wanted)
+        })
+    })
+}
+
+/// The fields by which the API server merges the items of a list that several writers share
+/// (`x-kubernetes-list-map-keys` of the built-in types); other lists are one value.
+fn merge_keys(field: &str) -> Option<&'static [&'static str]> {
+    match field {
+        "containers" | "initContainers" | "volumes" | "env" => Some(&["name"]),
+        "volumeMounts" => Some(&["mountPath"]),
+        "ports" => Some(&["containerPort", "port", "protocol"]),
+        "ownerReferences" => Some(&["uid"]),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_adds_is_not_fought() {
+        let wanted = json!({"spec": {"ports": [{"port": 1, "name": "a"}], "selector": {"a": "b"}}});
+        let live = json!({"spec": {
+            "clusterIP": "10.0.0.1", "selector": {"a": "b"},
+            "ports": [{"port": 1, "name": "a", "protocol": "TCP", "nodePort": 30000}],
+        }});
+        assert!(contains(&live, &wanted));
+    }
+
+    #[test]
+    fn a_dropped_field_and_a_changed_one_are_noticed() {
+        let wanted = json!({"rules": [{"verbs": ["get", "patch"]}]});
+        assert!(!contains(&json!({"rules": [{"verbs": ["get"]}]}), &wanted));
+        assert!(!contains(&json!({"rules": [{"verbs": ["get", "patch"]}, {"verbs": ["*"]}]}), &wanted));
+        assert!(!contains(&json!({}), &wanted));
+    }
+
+    #[test]
+    fn a_side_car_of_somebody_else_stays() {
+        let wanted = json!({"containers": [{"name": "router", "image": "a"}]});
+        let live = json!({"containers": [{"name": "proxy"}, {"name": "router", "image": "a"}]});
+        assert!(contains(&live, &wanted));
+    }
+
+    #[test]
+    fn a_post_of_ours_and_the_incumbents_fields_are_taken_over_at_the_first_apply() {
+        let entry = |manager: &str, operation: &str| {
+            serde_json::from_value::<ObjectMeta>(
+                json!({"managedFields": [{"manager": manager, "operation": operation}]}),
+            )
+            .unwrap()
+        };
+        assert!(needs_take_over(&entry("spanwire", "Update")));
+        assert!(needs_take_over(&entry("skupper-controller", "Apply")));
+        assert!(!needs_take_over(&entry("spanwire", "Apply")));
+        assert!(!needs_take_over(&entry("kubectl", "Update")));
+    }
+}

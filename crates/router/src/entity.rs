@@ -1,0 +1,448 @@
+//! What may stand in a router's configuration?
+//!
+//! Each type carries upstream's attribute names (`facts/skupper-v2.md` §3.1). An attribute that no field here knows is
+//! kept in `other` and handed to the router as it stands: the router judges it, and a wrong one costs that entity only.
+
+use crate::attribute;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// The types of entities, in the order in which upstream writes them and in which one may depend on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EntityType {
+    /// `router`: fixed when the process starts.
+    Router,
+    /// `sslProfile`.
+    SslProfile,
+    /// `connector`.
+    Connector,
+    /// `listener`.
+    Listener,
+    /// `address`: fixed when the process starts.
+    Address,
+    /// `log`: fixed when the process starts, as far as we are concerned.
+    Log,
+    /// `site`: fixed when the process starts.
+    Site,
+}
+
+impl EntityType {
+    /// All of them, in order.
+    pub const ALL: [Self; 7] = [
+        Self::Router,
+        Self::SslProfile,
+        Self::Connector,
+        Self::Listener,
+        Self::Address,
+        Self::Log,
+        Self::Site,
+    ];
+
+    /// The name used in a configuration document.
+    pub const fn short_name(self) -> &'static str {
+        match self {
+            Self::Router => "router",
+            Self::SslProfile => "sslProfile",
+            Self::Connector => "connector",
+            Self::Listener => "listener",
+            Self::Address => "address",
+            Self::Log => "log",
+            Self::Site => "site",
+        }
+    }
+
+    /// The name used in management requests. An address has another one there (`facts/router.md` §3).
+    pub const fn management_name(self) -> &'static str {
+        match self {
+            Self::Router => "io.skupper.router.router",
+            Self::SslProfile => "io.skupper.router.sslProfile",
+            Self::Connector => "io.skupper.router.connector",
+            Self::Listener => "io.skupper.router.listener",
+            Self::Address => "io.skupper.router.router.config.address",
+            Self::Log => "io.skupper.router.log",
+            Self::Site => "io.skupper.router.site",
+        }
+    }
+
+    /// The type with this short name.
+    pub fn from_short_name(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|entity_type| entity_type.short_name() == name)
+    }
+}
+
+/// Names one entity: `connector/west`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntityId {
+    /// Its type.
+    pub entity_type: EntityType,
+    /// Its name, unique in a router over all types.
+    pub name: String,
+}
+
+impl EntityId {
+    /// Names the entity of this type and name.
+    pub fn new(entity_type: EntityType, name: impl Into<String>) -> Self {
+        Self {
+            entity_type,
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for EntityId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.entity_type.short_name(), self.name)
+    }
+}
+
+/// One entity of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "each variant is documented by the type it holds"
+)]
+pub enum Entity {
+    Router(Router),
+    SslProfile(SslProfile),
+    Connector(Connector),
+    Listener(Listener),
+    Address(Address),
+    Log(Log),
+    Site(Site),
+}
+
+impl Entity {
+    /// Reads an entity of this type from its attributes; null attributes count as absent.
+    ///
+    /// # Errors
+    /// An attribute that must be there is not, or one has a value of the wrong shape.
+    pub fn from_attributes(
+        entity_type: EntityType,
+        mut attributes: Map<String, Value>,
+    ) -> Result<Self, serde_json::Error> {
+        attributes.retain(|_, value| !value.is_null());
+        let value = Value::Object(attributes);
+        Ok(match entity_type {
+            EntityType::Router => Self::Router(serde_json::from_value(value)?),
+            EntityType::SslProfile => Self::SslProfile(serde_json::from_value(value)?),
+            EntityType::Connector => Self::Connector(serde_json::from_value(value)?),
+            EntityType::Listener => Self::Listener(serde_json::from_value(value)?),
+            EntityType::Address => Self::Address(serde_json::from_value(value)?),
+            EntityType::Log => Self::Log(serde_json::from_value(value)?),
+            EntityType::Site => Self::Site(serde_json::from_value(value)?),
+        })
+    }
+
+    /// The attributes, as they stand in a document and in the body of a CREATE.
+    pub fn attributes(&self) -> Map<String, Value> {
+        let value = match self {
+            Self::Router(entity) => serde_json::to_value(entity),
+            Self::SslProfile(entity) => serde_json::to_value(entity),
+            Self::Connector(entity) => serde_json::to_value(entity),
+            Self::Listener(entity) => serde_json::to_value(entity),
+            Self::Address(entity) => serde_json::to_value(entity),
+            Self::Log(entity) => serde_json::to_value(entity),
+            Self::Site(entity) => serde_json::to_value(entity),
+        };
+        match value {
+            Ok(Value::Object(attributes)) => attributes,
+            // Structs with text keys always become objects.
+            _ => Map::new(),
+        }
+    }
+
+    /// Its type.
+    pub const fn entity_type(&self) -> EntityType {
+        match self {
+            Self::Router(_) => EntityType::Router,
+            Self::SslProfile(_) => EntityType::SslProfile,
+            Self::Connector(_) => EntityType::Connector,
+            Self::Listener(_) => EntityType::Listener,
+            Self::Address(_) => EntityType::Address,
+            Self::Log(_) => EntityType::Log,
+            Self::Site(_) => EntityType::Site,
+        }
+    }
+
+    /// The short name of its type.
+    pub const fn type_name(&self) -> &'static str {
+        self.entity_type().short_name()
+    }
+
+    /// Its name, if its type has one and it is set. An address goes by its prefix and a log by its module, which are
+    /// no names: they do not clash with those of other types.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::SslProfile(entity) => Some(&entity.name),
+            Self::Connector(entity) => Some(&entity.name),
+            Self::Listener(entity) => Some(&entity.name),
+            Self::Site(entity) => entity.name.as_deref(),
+            Self::Router(_) | Self::Address(_) | Self::Log(_) => None,
+        }
+    }
+
+    /// Its type and name, if it has one.
+    pub fn id(&self) -> Option<EntityId> {
+        self.name()
+            .map(|name| EntityId::new(self.entity_type(), name))
+    }
+
+    /// The TLS profile that it uses.
+    pub fn ssl_profile(&self) -> Option<&str> {
+        match self {
+            Self::Connector(entity) => entity.ssl_profile.as_deref(),
+            Self::Listener(entity) => entity.ssl_profile.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// The router itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Router {
+    /// Unique in the network; `${HOSTNAME}` in it is expanded by the image's start script, never by the router.
+    pub id: String,
+    /// Interior or edge.
+    pub mode: Mode,
+    /// Seconds without a hello after which a neighbour counts as gone. Upstream writes it as text.
+    #[serde(
+        default,
+        deserialize_with = "attribute::text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub hello_max_age_seconds: Option<String>,
+    /// Number of data connections a link, or `auto`. Upstream writes it as text.
+    #[serde(
+        default,
+        deserialize_with = "attribute::text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub data_connection_count: Option<String>,
+    /// Text that holds JSON: the site's id, the version and the platform.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
+    /// Attributes that are none of the above.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What part a router plays in the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Takes part in routing.
+    #[default]
+    Interior,
+    /// Hangs on one interior router at a time.
+    Edge,
+    /// Takes no links at all.
+    Standalone,
+}
+
+/// What a listener or connector is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Clients.
+    #[default]
+    Normal,
+    /// Another interior router.
+    InterRouter,
+    /// The data connections of a link between interior routers.
+    InterRouterData,
+    /// An edge router.
+    Edge,
+    /// A link between two edge routers.
+    InterEdge,
+    /// A broker.
+    RouteContainer,
+}
+
+/// The TLS files of listeners and connectors, under a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SslProfile {
+    /// Unique over all types.
+    pub name: String,
+    /// Whom to trust; PEM, one certificate or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_cert_file: Option<String>,
+    /// What to show: the leaf first; PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_file: Option<String>,
+    /// The leaf's key; PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private_key_file: Option<String>,
+    /// Raised when the files change, so that connectors dial anew; absent counts as 0 (`facts/router.md` §6).
+    #[serde(
+        default,
+        deserialize_with = "attribute::number",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub ordinal: Option<u64>,
+    /// Connections with a lower ordinal are closed; absent counts as 0.
+    #[serde(
+        default,
+        deserialize_with = "attribute::number",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub oldest_valid_ordinal: Option<u64>,
+    /// TLS versions allowed, as in `TLSv1.2 TLSv1.3`. Unset, the router takes TLS 1.0 too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocols: Option<String>,
+    /// Attributes that are none of the above.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Something that the router dials, and dials again for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Connector {
+    /// Unique over all types.
+    pub name: String,
+    /// What for.
+    #[serde(default)]
+    pub role: Role,
+    /// Name or address to dial. Only a DNS name in the certificate matches it, an IP too (`facts/router.md` §5).
+    pub host: String,
+    /// Port to dial. Upstream writes it as text.
+    #[serde(
+        deserialize_with = "attribute::port",
+        serialize_with = "attribute::port_as_text"
+    )]
+    pub port: u16,
+    /// Weight of the link; absent counts as 1.
+    #[serde(
+        default,
+        deserialize_with = "attribute::number",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cost: Option<u32>,
+    /// TLS with this profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssl_profile: Option<String>,
+    /// Whether the certificate must name `host`; absent counts as true.
+    #[serde(
+        default,
+        deserialize_with = "attribute::flag",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub verify_hostname: Option<bool>,
+    /// Attributes that are none of the above.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// A port that the router opens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listener {
+    /// Unique over all types.
+    pub name: String,
+    /// What for.
+    #[serde(default)]
+    pub role: Role,
+    /// Address to bind; absent or empty is every address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Port to bind. Upstream writes it as a number.
+    #[serde(deserialize_with = "attribute::port")]
+    pub port: u16,
+    /// Weight of links that come in here; absent counts as 1.
+    #[serde(
+        default,
+        deserialize_with = "attribute::number",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cost: Option<u32>,
+    /// TLS with this profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssl_profile: Option<String>,
+    /// Mechanisms offered, as in `EXTERNAL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sasl_mechanisms: Option<String>,
+    /// Whether a peer must say who it is; absent counts as false.
+    #[serde(
+        default,
+        deserialize_with = "attribute::flag",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub authenticate_peer: Option<bool>,
+    /// Whether it speaks HTTP; absent counts as false.
+    #[serde(
+        default,
+        deserialize_with = "attribute::flag",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub http: Option<bool>,
+    /// Folder served over HTTP, or `disabled`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_root_dir: Option<String>,
+    /// Whether HTTP carries AMQP over web sockets.
+    #[serde(
+        default,
+        deserialize_with = "attribute::flag",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub websockets: Option<bool>,
+    /// Whether `/healthz` is served.
+    #[serde(
+        default,
+        deserialize_with = "attribute::flag",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub healthz: Option<bool>,
+    /// Whether `/metrics` is served.
+    #[serde(
+        default,
+        deserialize_with = "attribute::flag",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub metrics: Option<bool>,
+    /// Attributes that are none of the above.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// How messages to addresses with a prefix are spread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Address {
+    /// The prefix, as in `mc`.
+    pub prefix: String,
+    /// As in `multicast`.
+    pub distribution: String,
+    /// Attributes that are none of the above.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What a module of the router logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Log {
+    /// As in `ROUTER_CORE` or `DEFAULT`.
+    pub module: String,
+    /// As in `info+`.
+    pub enable: String,
+    /// Attributes that are none of the above.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// The site that the router belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Site {
+    /// The site's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Attributes that are none of the above.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}

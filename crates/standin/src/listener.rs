@@ -1,0 +1,215 @@
+//! Who comes in through a listener, and what becomes of them?
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener as StdListener, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fe2o3_amqp::types::primitives::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::http;
+use crate::link::{Connection, End, IDLE, Secured, keep};
+use crate::management;
+use crate::router::{DATA_ROLE, ROLE_PROPERTY, Router};
+use crate::schema::{Attributes, text};
+use crate::tls::{Config, Credentials, Slot};
+use crate::verify::subject;
+use crate::wire::{self, Mechanism, Opened, Stream};
+
+/// A listener entity's listener. Dropping it closes the port; who is in stays in.
+pub(crate) struct Listener {
+    /// None if the port was taken.
+    pub(crate) port: Option<u16>,
+    pub(crate) is_http: bool,
+    /// `HOST:PORT` as in the log.
+    pub(crate) address: String,
+    closed: CancellationToken,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+/// What every accepted connection of one listener has in common.
+struct Door {
+    router: Arc<Router>,
+    role: String,
+    mechanism: Mechanism,
+    slot: Option<Arc<Slot>>,
+}
+
+/// Binds the port. That it is taken is told by the log alone.
+pub(crate) fn start(
+    router: &Arc<Router>,
+    attributes: &Attributes,
+    slot: Option<Arc<Slot>>,
+) -> Listener {
+    let get = |name: &str| attributes.get(name).map(text).unwrap_or_default();
+    let is_set = |name: &str| attributes.get(name) == Some(&Value::Bool(true));
+    let (host, port) = (get("host"), get("port"));
+    let address = format!("{host}:{port}");
+    let closed = router.stop.child_token();
+    let is_http = is_set("http");
+    let mut listener = Listener { port: None, is_http, address, closed: closed.clone() };
+    let bound = bind(&host, &port).and_then(TcpListener::from_std);
+    let socket = match bound {
+        Ok(socket) => socket,
+        Err(fault) => {
+            let text = match fault.kind() {
+                io::ErrorKind::AddrInUse => "Address already in use".to_owned(),
+                _ => fault.to_string(),
+            };
+            let address = &listener.address;
+            router.log(
+                "SERVER",
+                "error",
+                format_args!("Listener error on {address}: {text} (proton:io)"),
+            );
+            return listener;
+        }
+    };
+    listener.port = socket.local_addr().ok().map(|address| address.port());
+    router.log("SERVER", "info", format_args!("Listening on {}", listener.address));
+    if is_http {
+        let pages = http::Pages { healthz: is_set("healthz"), metrics: is_set("metrics") };
+        router.tasks.spawn(http::serve(Arc::clone(router), socket, pages, closed));
+        return listener;
+    }
+    let is_external = get("saslMechanisms").contains("EXTERNAL");
+    let door = Door {
+        router: Arc::clone(router),
+        role: get("role"),
+        mechanism: if is_external { Mechanism::External } else { Mechanism::Anonymous },
+        slot,
+    };
+    router.tasks.spawn(admit(Arc::new(door), socket, closed));
+    listener
+}
+
+/// No host is every address; a port beyond the last wraps, as the resolver has it.
+fn bind(host: &str, port: &str) -> io::Result<StdListener> {
+    let port = match port {
+        "amqp" => 5672,
+        "amqps" => 5671,
+        number => number.parse::<u32>().map_err(io::Error::other)?,
+    };
+    let port = u16::try_from(port & 0xffff).unwrap_or_default();
+    let socket = if host.is_empty() {
+        StdListener::bind(("::", port)).or_else(|fault| match fault.kind() {
+            io::ErrorKind::AddrInUse => Err(fault),
+            _ => StdListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+        })?
+    } else {
+        let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
+        StdListener::bind(addresses.as_slice())?
+    };
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+async fn admit(door: Arc<Door>, socket: TcpListener, closed: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            () = closed.cancelled() => return,
+            accepted = socket.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let door = Arc::clone(&door);
+                let tasks = door.router.tasks.clone();
+                tasks.spawn(async move {
+                    let stop = door.router.stop.clone();
+                    stop.run_until_cancelled(door.receive(stream, peer.to_string())).await;
+                });
+            }
+            // Out of descriptors, most likely: let some be closed.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+impl Door {
+    async fn receive(&self, stream: TcpStream, peer: String) {
+        let id = self.router.links.next_id();
+        if let Err(fault) = self.serve(stream, &peer, id).await {
+            let reason = wire::transport_text(&fault);
+            self.router.log(
+                "SERVER",
+                "error",
+                format_args!("[C{id}] Connection from {peer} failed: {reason}"),
+            );
+        }
+    }
+
+    async fn serve(&self, stream: TcpStream, peer: &str, id: u64) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let Some(slot) = &self.slot else {
+            return self.welcome(stream, peer, id, None).await;
+        };
+        let credentials = slot.current();
+        let Config::Server(config) = &credentials.config else {
+            return Err(io::Error::other("a listener without a server's credentials"));
+        };
+        let acceptor = TlsAcceptor::from(Arc::clone(config));
+        let stream = limited(acceptor.accept(stream)).await?;
+        let (_, session) = stream.get_ref();
+        let secured = Secured {
+            user: session.peer_certificates().and_then(|chain| chain.first()).and_then(subject),
+            ..Secured::of(session, credentials.ordinal)
+        };
+        self.welcome(stream, peer, id, Some((secured, credentials))).await
+    }
+
+    async fn welcome<S: Stream>(
+        &self,
+        stream: S,
+        peer: &str,
+        id: u64,
+        secured: Option<(Secured, Credentials)>,
+    ) -> io::Result<()> {
+        let router = &self.router;
+        let has_certificate = secured.as_ref().is_some_and(|(tls, _)| tls.user.is_some());
+        if self.mechanism == Mechanism::External && !has_certificate {
+            return Err(io::Error::other("amqp:unauthorized-access Authentication failed [mech=none]"));
+        }
+        let own = router.open(id, &self.role, None);
+        let Opened { mut frames, peer: open, sasl } =
+            limited(wire::accept(stream, self.mechanism, &own)).await?;
+        let is_data = open.properties.as_ref().is_some_and(|properties| {
+            properties
+                .iter()
+                .any(|(key, value)| key.0 == ROLE_PROPERTY && text(value) == DATA_ROLE)
+        });
+        let role = if is_data { DATA_ROLE } else { self.role.as_str() };
+        let mut connection = Connection::new(role.to_owned(), "in", peer.to_owned(), &open);
+        let ordinal = secured.as_ref().map_or(0, |(tls, _)| tls.ordinal);
+        connection.sasl = sasl;
+        connection.secured = secured.map(|(tls, _)| tls);
+        router.opened(id, &connection);
+        let row = router.links.add(id, connection);
+        if role == "normal" {
+            return management::serve(router, frames, open).await;
+        }
+        let is_neighbour = router.is_neighbour(role, &open.container_id);
+        let news = self.slot.as_ref().map(|slot| slot.subscribe());
+        let end =
+            keep(router, &row, &mut frames, is_neighbour, ordinal, news, &router.stop).await;
+        match end {
+            End::Closed => Ok(()),
+            End::Failed(reason) => Err(io::Error::other(reason)),
+            End::Broken(fault) => Err(fault),
+        }
+    }
+}
+
+/// A handshake that takes longer than a silent peer is given up.
+async fn limited<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(IDLE, step)
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("amqp:resource-limit-exceeded local-idle-timeout expired")))
+}

@@ -1,0 +1,94 @@
+//! Which images does the bed need? The pause image, ours, and the router's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::binaries::Binaries;
+use crate::image::{Content, Entry, Image};
+use crate::{Say, command, workspace};
+
+/// Holds a pod's namespaces open.
+pub const PAUSE: &str = "docker.io/library/spanwire-pause:dev";
+/// The operator and the adaptor.
+pub const SPANWIRE: &str = "docker.io/library/spanwire:dev";
+/// The stand-in, or a real router.
+pub const ROUTER: &str = "docker.io/library/spanwire-router:dev";
+
+/// The user of our containers, and upstream's.
+const USER: &str = "10000:10000";
+const BUILD_WITHIN: Duration = Duration::from_hours(1);
+
+/// An image that was written to a file.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    pub path: PathBuf,
+    pub size: u64,
+}
+
+/// Writes the image that the node itself needs, and returns the archive's path.
+pub fn pause(binaries: &Binaries, dir: &Path) -> Result<PathBuf> {
+    let image = Image {
+        reference: PAUSE,
+        files: vec![file("pause", binaries.program("pause"))],
+        entrypoint: &["/pause"],
+        environment: &[],
+        user: "65535:65535",
+    };
+    let path = dir.join("state/pause.tar");
+    image.write(&path)?;
+    Ok(path)
+}
+
+/// Builds our programs, static, and returns the folder that holds them.
+pub fn build(say: Say<'_>) -> Result<PathBuf> {
+    say("compiling the operator, the adaptor and the stand-in");
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", triple.to_uppercase().replace('-', "_"));
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(workspace::root())
+        .args(["build", "--quiet", "--profile=bed", "--target", &triple])
+        .args(["--package=spanwire-operator", "--package=spanwire-adaptor", "--package=spanwire-standin", "--bins"])
+        .env(flags, "-C target-feature=+crt-static");
+    command::output(&mut cargo, BUILD_WITHIN)?;
+    Ok(workspace::target().join(triple).join("bed"))
+}
+
+/// Writes the image of the operator and the adaptor.
+pub fn spanwire(programs: &Path, dir: &Path) -> Result<Archive> {
+    let image = Image {
+        reference: SPANWIRE,
+        files: ["spanwire", "spanwire-adaptor"].map(|name| file(name, programs.join(name))).into(),
+        entrypoint: &["/spanwire"],
+        environment: &[],
+        user: USER,
+    };
+    archive(&image, dir.join("state/spanwire.tar"))
+}
+
+/// Writes the router's image: the stand-in behind its launcher.
+pub fn router(programs: &Path, dir: &Path) -> Result<Archive> {
+    let image = Image {
+        reference: ROUTER,
+        files: vec![
+            file("spanwire-standin", programs.join("spanwire-standin")),
+            Entry { path: "tmp".into(), content: Content::Folder { is_shared: true } },
+        ],
+        entrypoint: &["/spanwire-standin", "launch"],
+        environment: &[],
+        user: USER,
+    };
+    archive(&image, dir.join("state/router.tar"))
+}
+
+fn archive(image: &Image<'_>, path: PathBuf) -> Result<Archive> {
+    let size = image.write(&path)?;
+    Ok(Archive { path, size })
+}
+
+fn file(path: &str, source: PathBuf) -> Entry {
+    Entry { path: path.into(), content: Content::File(source) }
+}

@@ -1,0 +1,29 @@
+//! What does a test need to stand on a real Kubernetes, and leave nothing behind?
+//!
+//! [`cluster::Cluster`] is the heart: etcd, API server, controller manager, scheduler and, if asked for, a node with
+//! containerd, kubelet, kube-proxy and CoreDNS, inside namespaces of the kernel that end with their owner.
+//! [`bed::Bed`] is a cluster with the operator in it, shared by the test programs of one run.
+
+pub mod audit;
+pub mod bed;
+pub mod binaries;
+pub mod cluster;
+pub mod command;
+pub mod control_plane;
+pub mod daemon;
+pub mod image;
+pub mod images;
+pub mod install;
+pub mod interrupt;
+pub mod keeper;
+pub mod kubectl;
+pub mod network;
+pub mod node;
+pub mod pki;
+pub mod residue;
+pub mod tools;
+pub mod wait;
+pub mod workspace;
+
+/// How a long task tells what it is doing now: a few words, told anew with each step.
+pub type Say<'a> = &'a (dyn Fn(&str) + Sync);

@@ -1,0 +1,150 @@
+//! How do clusters reach each other, and nothing else? One bridge on the machine, one address a cluster.
+//!
+//! Nodes are `10.201.0.I`, their pods `10.202.I.0/24`, Services `10.203.0.0/16` inside each. There is no default
+//! route inside, and the machine itself calls the ranges unreachable, so nothing leaves it.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::command;
+use crate::keeper::Keeper;
+use crate::workspace;
+
+const BRIDGE: &str = "spanwire0";
+const NODES: &str = "10.201.0.0/16";
+const PODS: &str = "10.202.0.0/16";
+/// The range of Service addresses, the same inside every cluster.
+pub const SERVICES: &str = "10.203.0.0/16";
+/// The address of Service `kubernetes`.
+pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 203, 0, 1);
+/// Behind every other route to the same range.
+const LAST_RESORT: &str = "metric 4096";
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// A cluster's place on the bridge.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Place {
+    index: u8,
+}
+
+impl Place {
+    /// The node's address.
+    pub fn address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 201, 0, self.index)
+    }
+
+    /// The node's name.
+    pub fn node(self) -> String {
+        format!("node-{}", self.index)
+    }
+
+    /// The range of its pods' addresses.
+    pub fn pods(self) -> String {
+        format!("10.202.{}.0/24", self.index)
+    }
+
+    /// A fixed hardware address: a random one leaves stale neighbours behind for half a minute.
+    fn mac(self) -> String {
+        format!("02:00:0a:c9:00:{:02x}", self.index)
+    }
+
+    fn port(self) -> String {
+        format!("spanwire-{}", self.index)
+    }
+}
+
+/// Joins the keeper's network to the bridge, which is made if need be, at the first place that is free.
+pub fn join(keeper: &Keeper) -> Result<Place> {
+    let _lock = lock()?;
+    let place = (2..=250).map(|index| Place { index }).find(|place| !is_there(&place.port()));
+    let place = place.context("no free address on the bridge: too many clusters")?;
+    if !is_there(BRIDGE) {
+        batch(Command::new("ip"), &bridge())?;
+    }
+    let (port, mac, pid) = (place.port(), place.mac(), keeper.pid);
+    let outside = format!(
+        "link add {port} type veth peer name eth0 address {mac} netns {pid}\n\
+         link set {port} master {BRIDGE} up\n"
+    );
+    batch(Command::new("ip"), &outside)?;
+
+    let address = place.address();
+    let inside = format!(
+        "link set lo up\n\
+         address add {address}/16 dev eth0\n\
+         link set eth0 up\n\
+         route add {SERVICES} dev eth0 src {address}\n"
+    );
+    batch(entered(keeper, "ip"), &inside)?;
+    let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+    command::output(entered(keeper, "sh").args(["-c", forward]), WITHIN)?;
+    let masquerade = format!(
+        "table ip spanwire {{ chain postrouting {{ type nat hook postrouting priority srcnat;\n\
+         ip saddr {} ip daddr != {PODS} oifname eth0 masquerade }} }}\n",
+        place.pods()
+    );
+    let nft = command::answer(entered(keeper, "nft").args(["-f", "-"]), Some(masquerade.as_bytes()), WITHIN)?;
+    nft.ok("nft")?;
+    Ok(place)
+}
+
+/// Gives up a place, and removes the bridge and its routes once no cluster is on it.
+pub fn leave(place: Option<Place>) -> Result<()> {
+    let _lock = lock()?;
+    // The kernel gets round to this by itself, but not at once.
+    if let Some(port) = place.map(Place::port).filter(|port| is_there(port)) {
+        batch(Command::new("ip"), &format!("link del {port}\n")).or_else(|error| if is_there(&port) { Err(error) } else { Ok(()) })?;
+    }
+    let ports = Path::new("/sys/class/net").join(BRIDGE).join("brif");
+    if std::fs::read_dir(ports).is_ok_and(|mut ports| ports.next().is_none()) {
+        let lines = format!(
+            "route del unreachable {NODES} {LAST_RESORT}\n\
+             route del unreachable {PODS} {LAST_RESORT}\n\
+             link del {BRIDGE}\n"
+        );
+        batch(Command::new("ip"), &lines)?;
+    }
+    Ok(())
+}
+
+fn bridge() -> String {
+    format!(
+        "link add {BRIDGE} address 02:00:0a:c9:00:01 type bridge\n\
+         address add 10.201.0.1/16 dev {BRIDGE}\n\
+         link set {BRIDGE} up\n\
+         route replace unreachable {NODES} {LAST_RESORT}\n\
+         route replace unreachable {PODS} {LAST_RESORT}\n"
+    )
+}
+
+fn entered(keeper: &Keeper, program: &str) -> Command {
+    let mut command = keeper.enter();
+    command.arg(program);
+    command
+}
+
+fn batch(mut ip: Command, lines: &str) -> Result<()> {
+    let answer = command::answer(ip.args(["-force", "-batch", "-"]), Some(lines.as_bytes()), WITHIN)?;
+    if !answer.status.success() {
+        bail!("ip refused one of these lines: {}\n{lines}", answer.stderr.trim());
+    }
+    Ok(())
+}
+
+fn is_there(link: &str) -> bool {
+    Path::new("/sys/class/net").join(link).exists()
+}
+
+/// One at a time, whichever source tree it runs from.
+fn lock() -> Result<File> {
+    let path = workspace::cache()?.join("network.lock");
+    let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+    file.lock().with_context(|| format!("lock {}", path.display()))?;
+    Ok(file)
+}
