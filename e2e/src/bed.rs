@@ -1,1 +1,134 @@
-//! Placeholder
+//! Which cluster do tests run on? One with the operator in it, shared by all test programs of a run.
+//!
+//! `cargo xtask test` starts it and says where it is in `SPANWIRE_BED`; a test program that is run alone starts one
+//! for itself, which ends with it.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::audit::AuditLog;
+use crate::binaries::{self, Binaries};
+use crate::cluster::{Cluster, Wanted};
+use crate::install::{self, Settings};
+use crate::kubectl::Kubectl;
+use crate::tools::{self, Install};
+use crate::{Say, images};
+
+/// Names a file with a [`Bed`] in JSON.
+pub const VARIABLE: &str = "SPANWIRE_BED";
+
+/// Where a cluster is, for programs that did not start it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Bed {
+    /// The node's address, which is the API server's too.
+    pub address: Ipv4Addr,
+    pub kubeconfig: PathBuf,
+    /// A folder with `kubectl`.
+    pub bin: PathBuf,
+    audit_log: PathBuf,
+    /// A folder that lives as long as the cluster.
+    dir: PathBuf,
+}
+
+impl Bed {
+    pub fn of(cluster: &Cluster) -> Bed {
+        Bed {
+            address: cluster.address(),
+            kubeconfig: cluster.kubeconfig(),
+            bin: cluster.bin(),
+            audit_log: cluster.audit_log(),
+            dir: cluster.dir().to_owned(),
+        }
+    }
+
+    /// The bed of this run.
+    ///
+    /// A cluster that is started here is held for the life of the process; the kernel ends it with that.
+    pub fn shared() -> Result<&'static Bed> {
+        static SHARED: OnceLock<Result<(Bed, Option<Cluster>), String>> = OnceLock::new();
+        let shared = SHARED.get_or_init(|| match std::env::var_os(VARIABLE) {
+            Some(file) => read(Path::new(&file))
+                .map(|bed| (bed, None))
+                .map_err(|error| format!("{error:#}")),
+            None => own()
+                .map(|cluster| (Bed::of(&cluster), Some(cluster)))
+                .map_err(|error| format!("{error:#}")),
+        });
+        shared
+            .as_ref()
+            .map(|(bed, _)| bed)
+            .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Writes this down for [`VARIABLE`] to name.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        std::fs::write(path, serde_json::to_vec_pretty(self)?)
+            .with_context(|| format!("write {}", path.display()))
+    }
+
+    pub fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.bin.join("kubectl"), &self.kubeconfig)
+    }
+
+    pub fn audit(&self) -> AuditLog {
+        AuditLog::new(&self.audit_log)
+    }
+
+    /// A new folder for a test's files.
+    pub fn scratch(&self, name: &str) -> Result<PathBuf> {
+        let path = self.dir.join("scratch").join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// Imports our images and installs the operator, with what a cluster on a bridge needs.
+pub fn furnish(cluster: &Cluster, archives: &[images::Archive]) -> Result<()> {
+    for archive in archives {
+        cluster.import(&archive.path)?;
+    }
+    let settings = Settings {
+        image: Some("spanwire:dev"),
+        router_image: Some("spanwire-router:dev"),
+        args: vec![
+            "--default-access-type=nodeport".to_owned(),
+            format!("--cluster-host={}", cluster.address()),
+        ],
+    };
+    install::operator(
+        &cluster.kubectl(),
+        &settings,
+        &cluster.dir().join("state/manifests"),
+    )
+}
+
+fn own() -> Result<Cluster> {
+    let say: Say<'_> = &|_| ();
+    tools::prepare(Install::Refused, say)?;
+    let binaries: Binaries = binaries::control_plane(say)?;
+    let programs = images::build(say)?;
+    let name = format!("test-{}", std::process::id());
+    let wanted = Wanted {
+        name: &name,
+        has_node: true,
+        has_definitions: true,
+        emulated_version: None,
+    };
+    let cluster = Cluster::start(&binaries, wanted, say)?;
+    let archives = [
+        images::spanwire(&programs, cluster.dir())?,
+        images::router(&programs, cluster.dir())?,
+    ];
+    furnish(&cluster, &archives)?;
+    Ok(cluster)
+}
+
+fn read(path: &Path) -> Result<Bed> {
+    let text = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("parse {}", path.display()))
+}

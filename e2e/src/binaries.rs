@@ -13,13 +13,21 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
+use crate::image::hex;
 use crate::tools;
 use crate::workspace;
 use crate::{Say, command};
 
 /// What the multi-call binary `controlplane` can be called as.
-const PROGRAMS: [&str; 7] =
-    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"];
+const PROGRAMS: [&str; 7] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+];
 const PACKAGES: [&str; 4] = [".", "./coredns", "./pause", "./keeper"];
 /// Debug information would add half a gigabyte to what the linker holds in memory.
 const COMPILER_FLAGS: &str = "-gcflags=all=-dwarf=false";
@@ -39,7 +47,11 @@ impl Binaries {
     /// The path of one of ours; the name as it is of one that the machine has.
     pub fn program(&self, name: &str) -> PathBuf {
         let ours = self.folder.join(name);
-        if ours.exists() { ours } else { PathBuf::from(name) }
+        if ours.exists() {
+            ours
+        } else {
+            PathBuf::from(name)
+        }
     }
 }
 
@@ -50,34 +62,62 @@ pub fn control_plane(say: Say<'_>) -> Result<Binaries> {
     let flags = linker_flags(&version)?;
     let cache = workspace::cache()?;
     let folder = cache.join(format!("controlplane-{}", fingerprint(&source, &flags)?));
-    let lock = std::fs::File::create(cache.join("controlplane.lock")).context("open the cache's lock")?;
+    let lock =
+        std::fs::File::create(cache.join("controlplane.lock")).context("open the cache's lock")?;
     lock.lock().context("lock the cache")?;
     if folder.exists() {
-        return Ok(Binaries { folder, version, is_cached: true });
+        return Ok(Binaries {
+            folder,
+            version,
+            is_cached: true,
+        });
     }
     tools::check_go()?;
     let unfinished = folder.with_extension("unfinished");
     let _ = std::fs::remove_dir_all(&unfinished);
-    std::fs::create_dir_all(&unfinished).with_context(|| format!("make {}", unfinished.display()))?;
+    std::fs::create_dir_all(&unfinished)
+        .with_context(|| format!("make {}", unfinished.display()))?;
     build(&source, &flags, &unfinished, say)?;
     for program in PROGRAMS {
         std::os::unix::fs::symlink("controlplane", unfinished.join(program))
             .with_context(|| format!("link {program}"))?;
     }
     std::fs::rename(&unfinished, &folder).with_context(|| format!("make {}", folder.display()))?;
-    Ok(Binaries { folder, version, is_cached: false })
+    Ok(Binaries {
+        folder,
+        version,
+        is_cached: false,
+    })
 }
 
 fn build(source: &Path, flags: &str, output: &Path, say: Say<'_>) -> Result<()> {
     say("fetching Go modules");
     let scratch = workspace::target().join("go-build");
     std::fs::create_dir_all(&scratch).with_context(|| format!("make {}", scratch.display()))?;
-    let list = go(source, &scratch).args(["list", "-deps"]).args(PACKAGES).answer()?;
+    let list = go(source, &scratch)
+        .args(["list", "-deps"])
+        .args(PACKAGES)
+        .answer()?;
     let total = list.lines().count();
 
     let mut build = go(source, &scratch).0;
-    build.args(["build", "-v", "-trimpath", COMPILER_FLAGS, "-ldflags", flags, "-o"]).arg(output).args(PACKAGES);
-    build.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    build
+        .args([
+            "build",
+            "-v",
+            "-trimpath",
+            COMPILER_FLAGS,
+            "-ldflags",
+            flags,
+            "-o",
+        ])
+        .arg(output)
+        .args(PACKAGES);
+    build
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let mut child = build.spawn().context("start go build")?;
     let stderr = child.stderr.take().context("read from go build")?;
     let (send, lines) = mpsc::channel::<String>();
@@ -90,14 +130,20 @@ fn build(source: &Path, flags: &str, output: &Path, say: Say<'_>) -> Result<()> 
             let mut said = Vec::new();
             for line in lines {
                 said.push(line);
-                say(&format!("compiling Go package {} of at most {total}", said.len()));
+                say(&format!(
+                    "compiling Go package {} of at most {total}",
+                    said.len()
+                ));
             }
             said
         });
         command::wait(child, "go build", BUILD_WITHIN)
     })?;
     if !status.success() {
-        bail!("go build failed ({status}); run it by hand to see why: cd {} && go build ./...", source.display());
+        bail!(
+            "go build failed ({status}); run it by hand to see why: cd {} && go build ./...",
+            source.display()
+        );
     }
     Ok(())
 }
@@ -118,14 +164,21 @@ impl Go {
 /// `go`, at work on static programs, with its scratch files where ours are.
 fn go(source: &Path, scratch: &Path) -> Go {
     let mut command = Command::new("go");
-    command.current_dir(source).env("CGO_ENABLED", "0").env("GOTMPDIR", scratch).env("GOFLAGS", "-mod=readonly");
+    command
+        .current_dir(source)
+        .env("CGO_ENABLED", "0")
+        .env("GOTMPDIR", scratch)
+        .env("GOFLAGS", "-mod=readonly");
     Go(command)
 }
 
 /// Without a version set at link time the server calls itself `v0.0.0-master`, and clients stumble.
 fn linker_flags(version: &str) -> Result<String> {
     let mut numbers = version.split('.');
-    let (major, minor) = (numbers.next().context("major version")?, numbers.next().context("minor version")?);
+    let (major, minor) = (
+        numbers.next().context("major version")?,
+        numbers.next().context("minor version")?,
+    );
     let facts = [
         ("gitVersion", format!("v{version}")),
         ("gitMajor", major.to_owned()),
@@ -135,9 +188,12 @@ fn linker_flags(version: &str) -> Result<String> {
         ("buildDate", "1970-01-01T00:00:00Z".to_owned()),
     ];
     let mut flags = "-s -w".to_owned();
-    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+    for package in [
+        "k8s.io/component-base/version",
+        "k8s.io/client-go/pkg/version",
+    ] {
         for (fact, value) in &facts {
-            flags.push_str(&format!(" -X {package}.{fact}={value}"));
+            flags.extend([" -X ", package, ".", fact, "=", value]);
         }
     }
     Ok(flags)
@@ -145,9 +201,15 @@ fn linker_flags(version: &str) -> Result<String> {
 
 fn kubernetes_version(source: &Path) -> Result<String> {
     let path = source.join("go.mod");
-    let module = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let version = module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes v"));
-    Ok(version.context("go.mod names no version of k8s.io/kubernetes")?.trim().to_owned())
+    let module =
+        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let version = module
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes v"));
+    Ok(version
+        .context("go.mod names no version of k8s.io/kubernetes")?
+        .trim()
+        .to_owned())
 }
 
 /// A hash of every source file, the modules and the flags.
@@ -155,7 +217,9 @@ fn fingerprint(source: &Path, flags: &str) -> Result<String> {
     let mut files = vec![source.join("go.mod"), source.join("go.sum")];
     for package in PACKAGES {
         let folder = source.join(package);
-        for entry in std::fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))? {
+        for entry in
+            std::fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?
+        {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "go") {
                 files.push(path);
@@ -172,6 +236,5 @@ fn fingerprint(source: &Path, flags: &str) -> Result<String> {
         hash.update(std::fs::read(&file).with_context(|| format!("read {}", file.display()))?);
         hash.update([0]);
     }
-    let digest = hash.finalize();
-    Ok(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&hash.finalize()).chars().take(16).collect())
 }

@@ -14,7 +14,7 @@ use crate::kubectl::{Kubectl, has_condition};
 use crate::network::{self, Place};
 use crate::pki::Pki;
 use crate::residue::Claim;
-use crate::{Say, images, interrupt, node, wait, workspace};
+use crate::{Say, images, install, interrupt, node, wait, workspace};
 
 const NODE_WITHIN: Duration = Duration::from_mins(1);
 
@@ -25,6 +25,9 @@ pub struct Wanted<'a> {
     pub name: &'a str,
     /// Whether pods can run, or only objects be kept.
     pub has_node: bool,
+    /// Whether our custom resource definitions are there from the start. The garbage collector looks for new ones every
+    /// 30 s only; what is there before the controller manager, it knows.
+    pub has_definitions: bool,
     /// An older version of Kubernetes for the API server to behave as.
     pub emulated_version: Option<&'a str>,
 }
@@ -47,9 +50,12 @@ impl Cluster {
     /// Starts a cluster; what an earlier run of the same name left is cleared first.
     pub fn start(binaries: &Binaries, wanted: Wanted<'_>, say: Say<'_>) -> Result<Cluster> {
         let dir = workspace::target().join(wanted.name);
-        let ending = Ending { claim: Some(Claim::take(&dir)?) };
+        let ending = Ending {
+            claim: Some(Claim::take(&dir)?),
+        };
         for folder in ["logs", "state", "bin"] {
-            std::fs::create_dir_all(dir.join(folder)).with_context(|| format!("make {}", dir.display()))?;
+            std::fs::create_dir_all(dir.join(folder))
+                .with_context(|| format!("make {}", dir.display()))?;
         }
         say("namespaces and network");
         let keeper = Keeper::start(&binaries.program("keeper"), &dir)?;
@@ -57,8 +63,15 @@ impl Cluster {
         let place = network::join(&keeper)?;
         ending.record(keeper.pid, Some(place))?;
         let pki = Pki::create(&dir.join("state/pki"), place.address(), &place.node())?;
-        let mut cluster =
-            Cluster { keeper, daemons: Vec::new(), binaries: binaries.clone(), pki, place, dir, ending };
+        let mut cluster = Cluster {
+            keeper,
+            daemons: Vec::new(),
+            binaries: binaries.clone(),
+            pki,
+            place,
+            dir,
+            ending,
+        };
         cluster.start_programs(wanted, say)?;
         Ok(cluster)
     }
@@ -68,8 +81,9 @@ impl Cluster {
         let ground = self.ground();
         let pause = images::pause(&self.binaries, &self.dir)?;
         let (server, containerd) = std::thread::scope(|scope| {
-            let containerd =
-                wanted.has_node.then(|| scope.spawn(|| node::containerd(&ground, &pause)));
+            let containerd = wanted
+                .has_node
+                .then(|| scope.spawn(|| node::containerd(&ground, &pause)));
             let server = control_plane::api_server(&ground, wanted.emulated_version);
             (server, containerd.map(std::thread::ScopedJoinHandle::join))
         });
@@ -79,13 +93,17 @@ impl Cluster {
         }
         self.publish_tools()?;
 
+        if wanted.has_definitions {
+            install::definitions(&self.kubectl())?;
+        }
         say("controllers");
         let ground = self.ground();
         daemons.extend(control_plane::controllers(&ground, wanted.has_node)?);
         if wanted.has_node {
             say("node");
             daemons.extend(node::start(&ground)?);
-            self.kubectl().apply(&node::coredns_rights().to_string(), &[])?;
+            self.kubectl()
+                .apply(&node::coredns_rights().to_string(), &[])?;
         }
         self.daemons = daemons;
         self.await_ready(wanted)
@@ -186,7 +204,9 @@ struct Ending {
 
 impl Ending {
     fn record(&self, pid: u32, place: Option<Place>) -> Result<()> {
-        self.claim.as_ref().map_or(Ok(()), |claim| claim.record(pid, place))
+        self.claim
+            .as_ref()
+            .map_or(Ok(()), |claim| claim.record(pid, place))
     }
 }
 

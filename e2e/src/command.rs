@@ -46,21 +46,31 @@ pub fn output(command: &mut Command, within: Duration) -> Result<String> {
 pub fn answer(command: &mut Command, input: Option<&[u8]>, within: Duration) -> Result<Answer> {
     let what = name(command);
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?).process_group(0);
+    command
+        .stdout(stdout.try_clone()?)
+        .stderr(stderr.try_clone()?)
+        .process_group(0);
     match input {
         Some(bytes) => command.stdin(filled(bytes)?),
         None => command.stdin(Stdio::null()),
     };
     let child = command.spawn().with_context(|| format!("start {what}"))?;
     let status = wait(child, &what, within)?;
-    Ok(Answer { status, stdout: content(&mut stdout)?, stderr: content(&mut stderr)? })
+    Ok(Answer {
+        status,
+        stdout: content(&mut stdout)?,
+        stderr: content(&mut stderr)?,
+    })
 }
 
 /// Waits for `child`, the leader of a process group; ends the group at the deadline and at an interrupt.
 pub fn wait(mut child: Child, what: &str, within: Duration) -> Result<ExitStatus> {
     let start = Instant::now();
     loop {
-        if let Some(status) = child.try_wait().with_context(|| format!("wait for {what}"))? {
+        if let Some(status) = child
+            .try_wait()
+            .with_context(|| format!("wait for {what}"))?
+        {
             interrupt::check()?;
             return Ok(status);
         }
@@ -91,14 +101,22 @@ fn end(leader: &mut Child) {
 /// The last lines of a text, for an error message.
 pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default().join("\n")
+    lines
+        .get(lines.len().saturating_sub(QUOTED_LINES)..)
+        .unwrap_or_default()
+        .join("\n")
 }
 
 /// A program and its first arguments, as a person would call it.
 pub fn name(command: &Command) -> String {
-    let program = std::path::Path::new(command.get_program()).file_name().unwrap_or_default();
+    let program = std::path::Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args().take(6));
-    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn filled(bytes: &[u8]) -> Result<File> {

@@ -52,7 +52,8 @@ pub fn api_server(ground: &Ground<'_>, emulated_version: Option<&str>) -> Result
         etcd.check()?;
         server.check()?;
         let mut curl = Command::new("curl");
-        curl.args(["--silent", "--fail", "--max-time", "2", "--cacert"]).arg(ground.pki.path("ca.crt"));
+        curl.args(["--silent", "--fail", "--max-time", "2", "--cacert"])
+            .arg(ground.pki.path("ca.crt"));
         curl.arg("--cert").arg(ground.pki.path("admin.crt"));
         curl.arg("--key").arg(ground.pki.path("admin.key"));
         let answer = command::answer(curl.arg(&url), None, Duration::from_secs(5))?;
@@ -88,7 +89,8 @@ fn etcd(ground: &Ground<'_>) -> Command {
 
 fn kube_apiserver(ground: &Ground<'_>, emulated_version: Option<&str>) -> Result<Command> {
     let policy = ground.state("audit-policy.json");
-    std::fs::write(&policy, audit_policy().to_string()).with_context(|| format!("write {policy}"))?;
+    std::fs::write(&policy, audit_policy().to_string())
+        .with_context(|| format!("write {policy}"))?;
     let pki = ground.pki;
     let address = ground.place.address();
     let mut command = ground.program("kube-apiserver");
@@ -106,14 +108,17 @@ fn kube_apiserver(ground: &Ground<'_>, emulated_version: Option<&str>) -> Result
         pki.flag("tls-cert-file", "apiserver.crt"),
         pki.flag("tls-private-key-file", "apiserver.key"),
         format!("--service-account-issuer={ISSUER}"),
-        pki.flag("service-account-key-file", "service-account.key"),
+        pki.flag("service-account-key-file", "service-account.pub"),
         pki.flag("service-account-signing-key-file", "service-account.key"),
         pki.flag("kubelet-client-certificate", "apiserver-kubelet.crt"),
         pki.flag("kubelet-client-key", "apiserver-kubelet.key"),
         pki.flag("kubelet-certificate-authority", "ca.crt"),
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--audit-policy-file={policy}"),
-        format!("--audit-log-path={}", ground.dir.join("logs/audit.log").display()),
+        format!(
+            "--audit-log-path={}",
+            ground.dir.join("logs/audit.log").display()
+        ),
         // Requests are counted: none may be on its way to the file when somebody looks.
         "--audit-log-mode=blocking".to_owned(),
     ]);

@@ -23,25 +23,44 @@ impl Daemon {
     /// Starts `program` inside; what it writes goes to `logs/<name>.log`.
     pub fn start(keeper: &Keeper, program: &Command, logs: &Path) -> Result<Daemon> {
         let path = Path::new(program.get_program());
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let log = logs.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("open {}", log.display()))?;
         let mut command = keeper.enter();
         command.arg(path).args(program.get_args());
-        for (key, value) in program.get_envs().filter_map(|(key, value)| Some((key, value?))) {
+        for (key, value) in program
+            .get_envs()
+            .filter_map(|(key, value)| Some((key, value?)))
+        {
             command.env(key, value);
         }
-        command.process_group(0).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file);
         let guard = command.spawn().with_context(|| format!("start {name}"))?;
         Ok(Daemon { name, guard, log })
     }
 
     /// An error with the end of the log, if the program has ended.
     pub fn check(&mut self) -> Result<()> {
-        if let Some(status) = self.guard.try_wait().with_context(|| format!("look at {}", self.name))? {
+        if let Some(status) = self
+            .guard
+            .try_wait()
+            .with_context(|| format!("look at {}", self.name))?
+        {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-            bail!("{} ended ({status}):\n{}", self.name, command::last_lines(&log));
+            bail!(
+                "{} ended ({status}):\n{}",
+                self.name,
+                command::last_lines(&log)
+            );
         }
         Ok(())
     }

@@ -39,7 +39,9 @@ pub enum Content {
     Link(PathBuf),
     Text(&'static str),
     /// A folder; one that anybody may write to if `is_shared`.
-    Folder { is_shared: bool },
+    Folder {
+        is_shared: bool,
+    },
 }
 
 impl Image<'_> {
@@ -71,13 +73,25 @@ impl Image<'_> {
         let index = serde_json::to_vec(&json!({"schemaVersion": 2, "manifests": [entry]}))?;
 
         let mut archive = Builder::new(File::create(path)?);
-        append(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        append(
+            &mut archive,
+            "oci-layout",
+            br#"{"imageLayoutVersion":"1.0.0"}"#,
+        )?;
         append(&mut archive, "index.json", &index)?;
         for blob in [&config, &manifest] {
-            append(&mut archive, &format!("blobs/sha256/{}", hex(&Sha256::digest(blob))), blob)?;
+            append(
+                &mut archive,
+                &format!("blobs/sha256/{}", hex(&Sha256::digest(blob))),
+                blob,
+            )?;
         }
         let mut header = header(EntryType::Regular, 0o644, size);
-        archive.append_data(&mut header, format!("blobs/sha256/{digest}"), File::open(layer)?)?;
+        archive.append_data(
+            &mut header,
+            format!("blobs/sha256/{digest}"),
+            File::open(layer)?,
+        )?;
         archive.into_inner()?.sync_data()?;
         Ok(std::fs::metadata(path)?.len())
     }
@@ -87,9 +101,14 @@ impl Image<'_> {
         for Entry { path, content } in &self.files {
             match content {
                 Content::File(source) => {
-                    let file = File::open(source).with_context(|| format!("open {}", source.display()))?;
+                    let file =
+                        File::open(source).with_context(|| format!("open {}", source.display()))?;
                     let metadata = file.metadata()?;
-                    let mode = if is_executable(&metadata) { 0o755 } else { 0o644 };
+                    let mode = if is_executable(&metadata) {
+                        0o755
+                    } else {
+                        0o644
+                    };
                     let mut header = header(EntryType::Regular, mode, metadata.len());
                     layer.append_data(&mut header, path, file)?;
                 }
@@ -102,7 +121,11 @@ impl Image<'_> {
                 }
                 Content::Folder { is_shared } => {
                     let mode = if *is_shared { 0o1777 } else { 0o755 };
-                    layer.append_data(&mut header(EntryType::Directory, mode, 0), path, std::io::empty())?;
+                    layer.append_data(
+                        &mut header(EntryType::Directory, mode, 0),
+                        path,
+                        std::io::empty(),
+                    )?;
                 }
             }
         }
@@ -111,8 +134,11 @@ impl Image<'_> {
     }
 
     fn config(&self, layer: &str) -> Value {
-        let environment: Vec<String> =
-            self.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let environment: Vec<String> = self
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         json!({
             "architecture": architecture(),
             "os": "linux",
@@ -153,8 +179,16 @@ fn digest_of(path: &Path) -> Result<(String, u64)> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Bytes as digits, the way digests are written.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] = [
+        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
+    ];
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|digit| DIGITS[usize::from(digit)])
+        .collect()
 }
 
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
@@ -179,7 +213,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let image = Image {
             reference: "docker.io/library/example:dev",
-            files: vec![Entry { path: "etc/motd".into(), content: Content::Text("hello") }],
+            files: vec![Entry {
+                path: "etc/motd".into(),
+                content: Content::Text("hello"),
+            }],
             entrypoint: &["/example"],
             environment: &[],
             user: "10000:10000",

@@ -46,12 +46,20 @@ pub fn pause(binaries: &Binaries, dir: &Path) -> Result<PathBuf> {
 pub fn build(say: Say<'_>) -> Result<PathBuf> {
     say("compiling the operator, the adaptor and the stand-in");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", triple.to_uppercase().replace('-', "_"));
+    let flags = format!(
+        "CARGO_TARGET_{}_RUSTFLAGS",
+        triple.to_uppercase().replace('-', "_")
+    );
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(workspace::root())
         .args(["build", "--quiet", "--profile=bed", "--target", &triple])
-        .args(["--package=spanwire-operator", "--package=spanwire-adaptor", "--package=spanwire-standin", "--bins"])
+        .args([
+            "--package=spanwire-operator",
+            "--package=spanwire-adaptor",
+            "--package=spanwire-standin",
+            "--bins",
+        ])
         .env(flags, "-C target-feature=+crt-static");
     command::output(&mut cargo, BUILD_WITHIN)?;
     Ok(workspace::target().join(triple).join("bed"))
@@ -61,7 +69,9 @@ pub fn build(say: Say<'_>) -> Result<PathBuf> {
 pub fn spanwire(programs: &Path, dir: &Path) -> Result<Archive> {
     let image = Image {
         reference: SPANWIRE,
-        files: ["spanwire", "spanwire-adaptor"].map(|name| file(name, programs.join(name))).into(),
+        files: ["spanwire", "spanwire-adaptor"]
+            .map(|name| file(name, programs.join(name)))
+            .into(),
         entrypoint: &["/spanwire"],
         environment: &[],
         user: USER,
@@ -75,7 +85,10 @@ pub fn router(programs: &Path, dir: &Path) -> Result<Archive> {
         reference: ROUTER,
         files: vec![
             file("spanwire-standin", programs.join("spanwire-standin")),
-            Entry { path: "tmp".into(), content: Content::Folder { is_shared: true } },
+            Entry {
+                path: "tmp".into(),
+                content: Content::Folder { is_shared: true },
+            },
         ],
         entrypoint: &["/spanwire-standin", "launch"],
         environment: &[],
@@ -90,5 +103,8 @@ fn archive(image: &Image<'_>, path: PathBuf) -> Result<Archive> {
 }
 
 fn file(path: &str, source: PathBuf) -> Entry {
-    Entry { path: path.into(), content: Content::File(source) }
+    Entry {
+        path: path.into(),
+        content: Content::File(source),
+    }
 }

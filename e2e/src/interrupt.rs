@@ -13,7 +13,11 @@ static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// From now on, turns Ctrl-C and SIGTERM into errors of whatever waits.
 pub fn listen() -> Result<()> {
     let asked = ASKED.get_or_init(Arc::default);
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+    for signal in [
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGHUP,
+    ] {
         signal_hook::flag::register(signal, asked.clone()).context("listen for signals")?;
     }
     Ok(())
@@ -21,7 +25,9 @@ pub fn listen() -> Result<()> {
 
 /// Whether a signal came since [`listen`].
 pub fn is_asked() -> bool {
-    ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
+    ASKED
+        .get()
+        .is_some_and(|asked| asked.load(Ordering::Relaxed))
 }
 
 /// An error once a signal came.

@@ -16,8 +16,11 @@ use anyhow::{Context as _, Result, bail};
 use crate::wait;
 
 /// The folders of the machine that a cluster has for itself.
-const PRIVATE: [(&str, &str); 3] =
-    [("state/run", "/run"), ("state/lib", "/var/lib"), ("logs/node", "/var/log")];
+const PRIVATE: [(&str, &str); 3] = [
+    ("state/run", "/run"),
+    ("state/lib", "/var/lib"),
+    ("logs/node", "/var/log"),
+];
 
 /// Namespaces of the kernel, alive until this is dropped.
 #[derive(Debug)]
@@ -33,11 +36,21 @@ impl Keeper {
     pub fn start(program: &Path, dir: &Path) -> Result<Keeper> {
         for path in [program, dir] {
             if let Some((_, hidden)) = PRIVATE.iter().find(|(_, target)| path.starts_with(target)) {
-                bail!("{} lies in {hidden}, which a test cluster replaces by a folder of its own: move the source tree, or set CARGO_TARGET_DIR and XDG_CACHE_HOME", path.display());
+                bail!(
+                    "{} lies in {hidden}, which a test cluster replaces by a folder of its own: move the source tree, or set CARGO_TARGET_DIR and XDG_CACHE_HOME",
+                    path.display()
+                );
             }
         }
         let mut unshare = Command::new("unshare")
-            .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            .args([
+                "--mount",
+                "--net",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+            ])
             .args(["--propagation", "private", "--"])
             .arg(program)
             .args(PRIVATE.map(|(source, target)| bind(dir, source, target)))
@@ -49,13 +62,21 @@ impl Keeper {
         let input = unshare.stdin.take();
         let mut greeting = String::new();
         if let Some(output) = unshare.stdout.take() {
-            BufReader::new(output).read_line(&mut greeting).context("hear from the keeper")?;
+            BufReader::new(output)
+                .read_line(&mut greeting)
+                .context("hear from the keeper")?;
         }
         let pid = only_child(unshare.id());
-        let mut keeper = Keeper { unshare, input, pid: pid.unwrap_or_default() };
+        let mut keeper = Keeper {
+            unshare,
+            input,
+            pid: pid.unwrap_or_default(),
+        };
         if greeting.trim() != "ready" || keeper.pid == 0 {
             keeper.end();
-            bail!("cannot make namespaces for a cluster (unshare --mount --net --pid): is this root with CAP_SYS_ADMIN?");
+            bail!(
+                "cannot make namespaces for a cluster (unshare --mount --net --pid): is this root with CAP_SYS_ADMIN?"
+            );
         }
         Ok(keeper)
     }
@@ -63,14 +84,23 @@ impl Keeper {
     /// A command that will run inside, once a program is added to it.
     pub fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.pid.to_string(), "--mount", "--net", "--pid", "--"]);
+        command.args([
+            "--target",
+            &self.pid.to_string(),
+            "--mount",
+            "--net",
+            "--pid",
+            "--",
+        ]);
         command
     }
 
     /// Lets everything inside live on after our own end.
     pub fn keep(mut self) -> Result<()> {
         if let Some(mut input) = self.input.take() {
-            input.write_all(b"keep\n").context("tell the keeper to stay")?;
+            input
+                .write_all(b"keep\n")
+                .context("tell the keeper to stay")?;
         }
         Ok(())
     }
@@ -78,7 +108,9 @@ impl Keeper {
     /// Ends everything inside, and returns when it has ended.
     fn end(&mut self) {
         drop(self.input.take());
-        let gone = wait::quietly(Duration::from_secs(10), || !matches!(self.unshare.try_wait(), Ok(None)));
+        let gone = wait::quietly(Duration::from_secs(10), || {
+            !matches!(self.unshare.try_wait(), Ok(None))
+        });
         if !gone {
             let _ = self.unshare.kill();
             let _ = self.unshare.wait();
@@ -116,7 +148,9 @@ pub fn only_child(parent: u32) -> Option<u32> {
 
 /// When a process started, in clock ticks since the machine did: with its id, a name that is never used twice.
 pub fn start_time(pid: u32) -> Option<u64> {
-    stat(pid).filter(|stat| stat.state != 'Z').map(|stat| stat.start)
+    stat(pid)
+        .filter(|stat| stat.state != 'Z')
+        .map(|stat| stat.start)
 }
 
 struct Stat {

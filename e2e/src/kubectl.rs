@@ -21,7 +21,10 @@ pub struct Kubectl {
 
 impl Kubectl {
     pub fn new(program: &Path, kubeconfig: &Path) -> Self {
-        Self { program: program.to_owned(), kubeconfig: kubeconfig.to_owned() }
+        Self {
+            program: program.to_owned(),
+            kubeconfig: kubeconfig.to_owned(),
+        }
     }
 
     /// The file that says where the cluster is and who we are.
@@ -55,11 +58,14 @@ impl Kubectl {
 
     /// The object that `args` name, or nothing if it is not there.
     pub fn find(&self, args: &[&str]) -> Result<Option<Value>> {
-        let text = self.run(&[&["get"], args, &["--output=json", "--ignore-not-found"]].concat())?;
+        let text =
+            self.run(&[&["get"], args, &["--output=json", "--ignore-not-found"]].concat())?;
         if text.trim().is_empty() {
             return Ok(None);
         }
-        serde_json::from_str(&text).map(Some).context("parse what kubectl printed")
+        serde_json::from_str(&text)
+            .map(Some)
+            .context("parse what kubectl printed")
     }
 
     /// The items of a list.
@@ -82,12 +88,19 @@ impl Kubectl {
         args: &[&str],
         condition: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        wait::until(what, within, || Ok(self.find(args)?.filter(|object| condition(object))))
+        wait::until(what, within, || {
+            Ok(self.find(args)?.filter(|object| condition(object)))
+        })
     }
 }
 
 /// Whether an object's status has the condition `kind` at `True`.
 pub fn has_condition(object: &Value, kind: &str) -> bool {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.filter(|condition| condition["type"] == kind).any(|condition| condition["status"] == "True")
+    let conditions = object["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    conditions
+        .filter(|condition| condition["type"] == kind)
+        .any(|condition| condition["status"] == "True")
 }

@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod bed;
 pub mod binaries;
+pub mod census;
 pub mod cluster;
 pub mod command;
 pub mod control_plane;
@@ -21,6 +22,8 @@ pub mod network;
 pub mod node;
 pub mod pki;
 pub mod residue;
+pub mod skip;
+pub mod tally;
 pub mod tools;
 pub mod wait;
 pub mod workspace;

@@ -62,7 +62,9 @@ impl Place {
 /// Joins the keeper's network to the bridge, which is made if need be, at the first place that is free.
 pub fn join(keeper: &Keeper) -> Result<Place> {
     let _lock = lock()?;
-    let place = (2..=250).map(|index| Place { index }).find(|place| !is_there(&place.port()));
+    let place = (2..=250)
+        .map(|index| Place { index })
+        .find(|place| !is_there(&place.port()));
     let place = place.context("no free address on the bridge: too many clusters")?;
     if !is_there(BRIDGE) {
         batch(Command::new("ip"), &bridge())?;
@@ -85,11 +87,16 @@ pub fn join(keeper: &Keeper) -> Result<Place> {
     let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
     command::output(entered(keeper, "sh").args(["-c", forward]), WITHIN)?;
     let masquerade = format!(
-        "table ip spanwire {{ chain postrouting {{ type nat hook postrouting priority srcnat;\n\
-         ip saddr {} ip daddr != {PODS} oifname eth0 masquerade }} }}\n",
+        "add table ip spanwire\n\
+         add chain ip spanwire postrouting {{ type nat hook postrouting priority srcnat; }}\n\
+         add rule ip spanwire postrouting ip saddr {} ip daddr != {PODS} oifname eth0 masquerade\n",
         place.pods()
     );
-    let nft = command::answer(entered(keeper, "nft").args(["-f", "-"]), Some(masquerade.as_bytes()), WITHIN)?;
+    let nft = command::answer(
+        entered(keeper, "nft").args(["-f", "-"]),
+        Some(masquerade.as_bytes()),
+        WITHIN,
+    )?;
     nft.ok("nft")?;
     Ok(place)
 }
@@ -99,7 +106,8 @@ pub fn leave(place: Option<Place>) -> Result<()> {
     let _lock = lock()?;
     // The kernel gets round to this by itself, but not at once.
     if let Some(port) = place.map(Place::port).filter(|port| is_there(port)) {
-        batch(Command::new("ip"), &format!("link del {port}\n")).or_else(|error| if is_there(&port) { Err(error) } else { Ok(()) })?;
+        batch(Command::new("ip"), &format!("link del {port}\n"))
+            .or_else(|error| if is_there(&port) { Err(error) } else { Ok(()) })?;
     }
     let ports = Path::new("/sys/class/net").join(BRIDGE).join("brif");
     if std::fs::read_dir(ports).is_ok_and(|mut ports| ports.next().is_none()) {
@@ -130,9 +138,16 @@ fn entered(keeper: &Keeper, program: &str) -> Command {
 }
 
 fn batch(mut ip: Command, lines: &str) -> Result<()> {
-    let answer = command::answer(ip.args(["-force", "-batch", "-"]), Some(lines.as_bytes()), WITHIN)?;
+    let answer = command::answer(
+        ip.args(["-force", "-batch", "-"]),
+        Some(lines.as_bytes()),
+        WITHIN,
+    )?;
     if !answer.status.success() {
-        bail!("ip refused one of these lines: {}\n{lines}", answer.stderr.trim());
+        bail!(
+            "ip refused one of these lines: {}\n{lines}",
+            answer.stderr.trim()
+        );
     }
     Ok(())
 }
@@ -145,6 +160,7 @@ fn is_there(link: &str) -> bool {
 fn lock() -> Result<File> {
     let path = workspace::cache()?.join("network.lock");
     let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
-    file.lock().with_context(|| format!("lock {}", path.display()))?;
+    file.lock()
+        .with_context(|| format!("lock {}", path.display()))?;
     Ok(file)
 }

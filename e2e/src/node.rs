@@ -20,14 +20,20 @@ const CNI_PLUGINS: &str = "/usr/lib/cni";
 /// Starts containerd and imports the image that holds pods' namespaces open.
 pub fn containerd(ground: &Ground<'_>, pause: &Path) -> Result<Daemon> {
     let network = ground.dir.join("state/cni");
-    write_json(&network.join("10-spanwire.conflist"), &cni(&ground.place.pods()))?;
+    write_json(
+        &network.join("10-spanwire.conflist"),
+        &cni(&ground.place.pods()),
+    )?;
     let config = ground.dir.join("state/containerd.toml");
     write(&config, &containerd_config(&network))?;
 
     let mut command = ground.program("containerd");
     command.arg("--config").arg(&config);
     let mut daemon = ground.start(&command)?;
-    let socket = ground.dir.join("state").join(SOCKET.trim_start_matches('/'));
+    let socket = ground
+        .dir
+        .join("state")
+        .join(SOCKET.trim_start_matches('/'));
     wait::until("containerd", WITHIN, || {
         daemon.check()?;
         Ok(socket.exists().then_some(()))
@@ -39,13 +45,19 @@ pub fn containerd(ground: &Ground<'_>, pause: &Path) -> Result<Daemon> {
 /// Brings an image archive into the node's store.
 pub fn import(ground: &Ground<'_>, archive: &Path) -> Result<()> {
     let mut command = ground.keeper.enter();
-    command.args(["ctr", "--namespace", "k8s.io", "images", "import"]).arg(archive);
+    command
+        .args(["ctr", "--namespace", "k8s.io", "images", "import"])
+        .arg(archive);
     command::output(&mut command, WITHIN * 4).map(drop)
 }
 
 /// Starts the rest of the node; the API server must be ready.
 pub fn start(ground: &Ground<'_>) -> Result<Vec<Daemon>> {
-    Ok(vec![kubelet(ground)?, kube_proxy(ground)?, coredns(ground)?])
+    Ok(vec![
+        kubelet(ground)?,
+        kube_proxy(ground)?,
+        coredns(ground)?,
+    ])
 }
 
 fn kubelet(ground: &Ground<'_>) -> Result<Daemon> {

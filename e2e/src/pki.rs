@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use serde_json::json;
 
@@ -23,7 +23,11 @@ pub struct Pki {
 /// The callers of the API server: file name, common name, organisation.
 const CALLERS: [(&str, &str, &str); 6] = [
     ("admin", "admin", "system:masters"),
-    ("kube-controller-manager", "system:kube-controller-manager", ""),
+    (
+        "kube-controller-manager",
+        "system:kube-controller-manager",
+        "",
+    ),
     ("kube-scheduler", "system:kube-scheduler", ""),
     ("kube-proxy", "system:kube-proxy", ""),
     ("coredns", "coredns", ""),
@@ -34,23 +38,57 @@ impl Pki {
     /// Makes everything for a cluster whose API server and node are at `address`.
     pub fn create(dir: &Path, address: Ipv4Addr, node: &str) -> Result<Pki> {
         std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-        let pki = Pki { dir: dir.to_owned() };
+        let pki = Pki {
+            dir: dir.to_owned(),
+        };
         let authority = authority()?;
         let ca = authority.pem();
         pki.write("ca.crt", &ca)?;
 
-        let server = [address.to_string(), network::API_SERVICE.to_string(), "127.0.0.1".to_owned()];
-        let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"];
+        let server = [
+            address.to_string(),
+            network::API_SERVICE.to_string(),
+            "127.0.0.1".to_owned(),
+        ];
+        let names = [
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "localhost",
+        ];
         let names: Vec<String> = server.into_iter().chain(names.map(str::to_owned)).collect();
-        pki.write_pair("apiserver", &issue(&authority, "kube-apiserver", "", &names)?)?;
-        pki.write_pair("kubelet-server", &issue(&authority, node, "", &[node.to_owned(), address.to_string()])?)?;
-        pki.write_pair("apiserver-kubelet", &issue(&authority, "kube-apiserver", "system:masters", &[])?)?;
-        pki.write("service-account.key", &KeyPair::generate()?.serialize_pem())?;
+        pki.write_pair(
+            "apiserver",
+            &issue(&authority, "kube-apiserver", "", &names)?,
+        )?;
+        pki.write_pair(
+            "kubelet-server",
+            &issue(
+                &authority,
+                node,
+                "",
+                &[node.to_owned(), address.to_string()],
+            )?,
+        )?;
+        pki.write_pair(
+            "apiserver-kubelet",
+            &issue(&authority, "kube-apiserver", "system:masters", &[])?,
+        )?;
+        let tokens = KeyPair::generate()?;
+        pki.write("service-account.key", &tokens.serialize_pem())?;
+        pki.write("service-account.pub", &tokens.public_key_pem())?;
 
         for (file, name, organisation) in CALLERS {
-            let name = if file == "kubelet" { format!("{name}{node}") } else { name.to_owned() };
+            let name = if file == "kubelet" {
+                format!("{name}{node}")
+            } else {
+                name.to_owned()
+            };
             let pair = issue(&authority, &name, organisation, &[])?;
-            pki.write(&format!("{file}.kubeconfig"), &kubeconfig(address, &ca, &pair)?)?;
+            pki.write(
+                &format!("{file}.kubeconfig"),
+                &kubeconfig(address, &ca, &pair)?,
+            )?;
             if file == "admin" {
                 pki.write_pair(file, &pair)?;
             }
@@ -88,31 +126,53 @@ type Authority = CertifiedIssuer<'static, KeyPair>;
 
 fn authority() -> Result<Authority> {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "spanwire test cluster");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "spanwire test cluster");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
     Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
 }
 
-fn issue(authority: &Authority, name: &str, organisation: &str, alternatives: &[String]) -> Result<Pair> {
+fn issue(
+    authority: &Authority,
+    name: &str,
+    organisation: &str,
+    alternatives: &[String],
+) -> Result<Pair> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     if !organisation.is_empty() {
-        params.distinguished_name.push(DnType::OrganizationName, organisation);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, organisation);
     }
     for alternative in alternatives {
-        params.subject_alt_names.push(match alternative.parse::<IpAddr>() {
-            Ok(address) => SanType::IpAddress(address),
-            Err(_) => SanType::DnsName(alternative.as_str().try_into()?),
-        });
+        params
+            .subject_alt_names
+            .push(match alternative.parse::<IpAddr>() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) => SanType::DnsName(alternative.as_str().try_into()?),
+            });
     }
     params.use_authority_key_identifier_extension = true;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyEncipherment,
+    ];
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, authority)?.pem();
-    Ok(Pair { certificate, key: key.serialize_pem() })
+    Ok(Pair {
+        certificate,
+        key: key.serialize_pem(),
+    })
 }
 
 fn kubeconfig(address: Ipv4Addr, ca: &str, pair: &Pair) -> Result<String> {

@@ -44,7 +44,10 @@ impl Claim {
         if lock.try_lock().is_err() {
             bail!("another run uses {}: end it first", dir.display());
         }
-        let claim = Claim { dir: dir.to_owned(), _lock: lock };
+        let claim = Claim {
+            dir: dir.to_owned(),
+            _lock: lock,
+        };
         claim.end_keeper();
         claim.clear(&["lock"])?;
         Ok(claim)
@@ -53,7 +56,12 @@ impl Claim {
     /// Writes down who keeps the cluster, and its place on the bridge once it has one.
     pub fn record(&self, pid: u32, place: Option<Place>) -> Result<()> {
         let start_time = keeper::start_time(pid).context("the keeper has ended")?;
-        let record = Record { pid, start_time, boot: boot(), place };
+        let record = Record {
+            pid,
+            start_time,
+            boot: boot(),
+            place,
+        };
         let path = self.dir.join(RECORD);
         std::fs::create_dir_all(self.dir.join("state"))?;
         std::fs::write(&path, serde_json::to_vec(&record)?)
@@ -68,14 +76,19 @@ impl Claim {
     fn clear(&self, kept: &[&str]) -> Result<()> {
         remove_control_groups(&self.dir.join(CONTAINERS));
         network::leave(self.recorded().and_then(|record| record.place))?;
-        for entry in std::fs::read_dir(&self.dir).with_context(|| format!("read {}", self.dir.display()))? {
+        for entry in
+            std::fs::read_dir(&self.dir).with_context(|| format!("read {}", self.dir.display()))?
+        {
             let entry = entry?;
             if kept.iter().any(|name| entry.file_name() == *name) {
                 continue;
             }
             let path = entry.path();
-            let removed =
-                if entry.file_type()?.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            let removed = if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(&path)
+            } else {
+                std::fs::remove_file(&path)
+            };
             removed.with_context(|| format!("remove {}", path.display()))?;
         }
         Ok(())
@@ -83,9 +96,14 @@ impl Claim {
 
     /// Ends the keeper of a kept cluster, and with it everything inside.
     fn end_keeper(&self) {
-        let Some(record) = self.recorded() else { return };
-        let is_alive = || record.boot == boot() && keeper::start_time(record.pid) == Some(record.start_time);
-        let pid = i32::try_from(record.pid).ok().and_then(rustix::process::Pid::from_raw);
+        let Some(record) = self.recorded() else {
+            return;
+        };
+        let is_alive =
+            || record.boot == boot() && keeper::start_time(record.pid) == Some(record.start_time);
+        let pid = i32::try_from(record.pid)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
         if let (true, Some(pid)) = (is_alive(), pid) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             wait::quietly(Duration::from_secs(10), || !is_alive());
@@ -99,22 +117,41 @@ impl Claim {
 
 /// Process ids and start times begin anew with each boot.
 fn boot() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// The control groups of containers that were killed with their shims; version 1 has one tree a controller.
 fn remove_control_groups(containers: &Path) {
-    let Ok(containers) = std::fs::read_dir(containers) else { return };
+    let Ok(containers) = std::fs::read_dir(containers) else {
+        return;
+    };
     let hierarchy = Path::new("/sys/fs/cgroup");
     let mut trees = vec![hierarchy.to_owned()];
-    trees.extend(std::fs::read_dir(hierarchy).into_iter().flatten().flatten().map(|entry| entry.path()));
-    for container in containers.flatten() {
-        for tree in &trees {
-            let group = tree.join(container.file_name());
-            if group.is_dir() {
-                wait::quietly(Duration::from_secs(1), || remove_group(&group).is_ok());
-            }
+    trees.extend(
+        std::fs::read_dir(hierarchy)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path()),
+    );
+    let ids: Vec<_> = containers
+        .flatten()
+        .map(|container| container.file_name())
+        .collect();
+    for tree in trees {
+        let parent = tree.join("k8s.io");
+        for group in ids
+            .iter()
+            .map(|id| parent.join(id))
+            .filter(|group| group.is_dir())
+        {
+            wait::quietly(Duration::from_secs(1), || remove_group(&group).is_ok());
         }
+        // Refused while anybody's container is left in it.
+        let _ = std::fs::remove_dir(parent);
     }
 }
 

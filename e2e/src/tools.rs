@@ -37,18 +37,29 @@ pub enum Install {
 
 /// Makes sure that a cluster can start here; installs Debian packages that are missing, if it may.
 pub fn prepare(install: Install, say: Say<'_>) -> Result<()> {
-    let mut missing: Vec<&str> =
-        PROGRAMS.iter().filter(|(program, _)| !is_present(program)).map(|(_, package)| *package).collect();
+    let mut missing: Vec<&str> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| !is_present(program))
+        .map(|(_, package)| *package)
+        .collect();
     missing.dedup();
     let is_root = rustix::process::geteuid().is_root();
     if !missing.is_empty() {
         let packages = missing.join(" ");
         if install == Install::Refused || !is_root {
-            bail!("these packages are missing: {packages}\n  as root: apt-get install --no-install-recommends {packages}");
+            bail!(
+                "these packages are missing: {packages}\n  as root: apt-get install --no-install-recommends {packages}"
+            );
         }
         say(&format!("installing {packages}"));
         apt_get(&["update"])?;
-        apt_get(&[&["install", "--yes", "--no-install-recommends"], &missing[..]].concat())?;
+        apt_get(
+            &[
+                &["install", "--yes", "--no-install-recommends"],
+                &missing[..],
+            ]
+            .concat(),
+        )?;
     }
     if !is_root {
         bail!("a cluster with a node makes namespaces and mounts: run this as root");
@@ -58,8 +69,12 @@ pub fn prepare(install: Install, say: Say<'_>) -> Result<()> {
 
 /// Whether Go is here and new enough to fetch the version that the module asks for.
 pub fn check_go() -> Result<()> {
-    let need = format!("Go {}.{} or newer is needed to build the control plane", GO.0, GO.1);
-    let version = command::output(Command::new("go").args(["env", "GOVERSION"]), SHORT).context(need.clone())?;
+    let need = format!(
+        "Go {}.{} or newer is needed to build the control plane",
+        GO.0, GO.1
+    );
+    let version = command::output(Command::new("go").args(["env", "GOVERSION"]), SHORT)
+        .context(need.clone())?;
     let is_new_enough = go_version(&version).is_none_or(|found| found >= GO);
     if !is_new_enough {
         bail!("{need}; this is {}", version.trim());
@@ -69,22 +84,30 @@ pub fn check_go() -> Result<()> {
 
 /// `go1.26.8` is (1, 26); a development version has no numbers and is taken as new.
 fn go_version(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.trim().strip_prefix("go")?.split(['.', 'r', 'b', '-', ' ']);
+    let mut numbers = text
+        .trim()
+        .strip_prefix("go")?
+        .split(['.', 'r', 'b', '-', ' ']);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn apt_get(args: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(args);
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .arg("--quiet")
+        .args(args);
     command::output(&mut command, INSTALL_WITHIN).map(drop)
 }
 
 fn is_present(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).any(|folder| {
-        // An absolute program replaces the folder.
-        folder.join(Path::new(program)).exists()
-    })
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|folder| {
+            // An absolute program replaces the folder.
+            folder.join(Path::new(program)).exists()
+        })
 }
 
 #[cfg(test)]

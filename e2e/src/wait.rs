@@ -12,7 +12,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// Calls `probe` until it yields a value; fails after `within`, at an interrupt, and when the probe itself fails.
 ///
 /// `what` completes the sentence "waited … for".
-pub fn until<T>(what: &str, within: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn until<T>(
+    what: &str,
+    within: Duration,
+    mut probe: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let start = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {

@@ -22,18 +22,28 @@ pub fn target() -> PathBuf {
 pub fn cache() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
         Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?)
-            .join(".cache"),
+        None => PathBuf::from(
+            std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?,
+        )
+        .join(".cache"),
     };
     let cache = base.join("spanwire");
-    std::fs::create_dir_all(&cache).with_context(|| format!("make the cache folder {}", cache.display()))?;
+    std::fs::create_dir_all(&cache)
+        .with_context(|| format!("make the cache folder {}", cache.display()))?;
     Ok(cache)
 }
 
 /// `path` as seen from `base`; both absolute.
 pub fn relative(path: &Path, base: &Path) -> PathBuf {
-    let shared = path.components().zip(base.components()).take_while(|(a, b)| a == b).count();
-    let up = base.components().skip(shared).map(|_| std::path::Component::ParentDir);
+    let shared = path
+        .components()
+        .zip(base.components())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let up = base
+        .components()
+        .skip(shared)
+        .map(|_| std::path::Component::ParentDir);
     up.chain(path.components().skip(shared)).collect()
 }
 
@@ -43,7 +53,10 @@ mod tests {
 
     #[test]
     fn a_sibling_folder_is_reached_over_the_parent() {
-        let path = relative(Path::new("/src/config/default"), Path::new("/src/target/demo/manifests"));
+        let path = relative(
+            Path::new("/src/config/default"),
+            Path::new("/src/target/demo/manifests"),
+        );
         assert_eq!(path, Path::new("../../../config/default"));
     }
 }

@@ -1,2 +1,74 @@
-//! TODO
-fn main() {}
+//! What can be done with this source tree? `cargo xtask TASK`: the only task runner.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line program speaks on its standard output"
+)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use spanwire_e2e::{interrupt, workspace};
+
+mod ci;
+mod codegen;
+mod demo;
+mod progress;
+mod raise;
+mod test;
+mod tidy;
+mod up;
+
+/// Tasks of the Spanwire source tree.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Show two sites link, end to end, on a real cluster that is made for it.
+    Demo(demo::Args),
+    /// Start a cluster with the operator in it, and leave it running until Ctrl-C.
+    Up(up::Args),
+    /// End a cluster that was left running.
+    Down(up::DownArgs),
+    /// Run the tests: all of them, or some tiers or stories.
+    Test(test::Args),
+    /// All that a change has to pass: format, lints, generated files, tidiness, tests.
+    Ci,
+    /// Write the generated files.
+    Codegen {
+        /// Write nothing; fail if a file would change.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check what no compiler does.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let task = Cli::parse().task;
+    let done = interrupt::listen().and_then(|()| match task {
+        Task::Demo(args) => demo::run(&args),
+        Task::Up(args) => up::run(&args),
+        Task::Down(args) => up::down(&args),
+        Task::Test(args) => test::run(&args),
+        Task::Ci => ci::run(),
+        Task::Codegen { check } => codegen::run(check, workspace::root()),
+        Task::Tidy => tidy::run(workspace::root()),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) if interrupt::is_asked() => {
+            eprintln!("interrupted: nothing is left running");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

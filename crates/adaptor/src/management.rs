@@ -331,7 +331,7 @@ pub(crate) fn entity(entity_type: EntityType, row: Row) -> Option<Entity> {
     Entity::from_attributes(entity_type, row).ok().or_else(|| {
         let mut occupant = Row::new();
         occupant.insert("name".to_owned(), name);
-        occupant.insert("host".to_owned(), Json::default());
+        occupant.insert("host".to_owned(), "".into());
         occupant.insert("port".to_owned(), 0.into());
         Entity::from_attributes(entity_type, occupant).ok()
     })

@@ -12,9 +12,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -53,7 +52,7 @@ pub(crate) type Files = BTreeMap<String, Result<Zeroizing<Vec<u8>>, String>>;
 /// The mounted folder.
 pub(crate) struct Mount {
     folder: PathBuf,
-    bell: Arc<Notify>,
+    bell: (watch::Sender<()>, watch::Receiver<()>),
     watcher: Option<RecommendedWatcher>,
     /// The target of the link when it was read last.
     seen: Option<PathBuf>,
@@ -64,7 +63,7 @@ impl Mount {
     pub(crate) fn new(folder: PathBuf) -> Self {
         let mut mount = Self {
             folder,
-            bell: Arc::default(),
+            bell: watch::channel(()),
             watcher: None,
             seen: None,
         };
@@ -83,7 +82,7 @@ impl Mount {
                 POLL_BLIND
             };
             tokio::select! {
-                () = self.bell.notified() => return,
+                _ = self.bell.1.changed() => return,
                 () = sleep(pause) => {}
             }
             if self.watcher.is_none() && self.watch().is_ok() {
@@ -95,11 +94,17 @@ impl Mount {
         }
     }
 
+    /// Whether the folder may have changed since it was read.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.bell.1.has_changed().unwrap_or(false)
+    }
+
     /// Reads the folder.
     ///
     /// # Errors
     /// One of the two documents cannot be had. A credential file that cannot be had is told in the snapshot.
     pub(crate) fn read(&mut self) -> Result<Snapshot, ReadMount> {
+        self.bell.1.mark_unchanged();
         for _ in 0..TRIES {
             let target = self.target();
             self.seen = target.as_ref().ok().cloned();
@@ -117,7 +122,7 @@ impl Mount {
     }
 
     fn watch(&mut self) -> notify::Result<()> {
-        let bell = Arc::clone(&self.bell);
+        let bell = self.bell.0.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             // Reading is an event too, and must not ring for itself.
             if !matches!(
@@ -127,7 +132,7 @@ impl Mount {
                     ..
                 })
             ) {
-                bell.notify_one();
+                bell.send_replace(());
             }
         })?;
         watcher.watch(&self.folder, RecursiveMode::NonRecursive)?;

@@ -49,7 +49,7 @@ pub struct AccessGrantSpec {
     #[schemars(range(min = 0))]
     pub redemptions_allowed: Option<i64>,
 
-    /// How long from now the grant may be redeemed, such as `15m` or `1h30m`. 10 minutes if left out. The end is fixed
+    /// How long from now the grant may be redeemed, such as `15m` or `1h30m`. 15 minutes if left out. The end is fixed
     /// once it stands in the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "check::duration")]
@@ -176,7 +176,8 @@ impl fmt::Debug for AccessGrantStatus {
 /// The reasons of an AccessGrant's conditions.
 pub mod reason {
     pub use crate::condition::reason::{
-        AWAITING_ADDRESS, CA_NOT_FOUND, EDGE_SITE, INVALID_OBJECT, NO_ACTIVE_SITE, PENDING, READY,
+        AWAITING_ADDRESS, CA_NOT_FOUND, CREDENTIALS_EXPIRED, CREDENTIALS_INVALID,
+        CREDENTIALS_NOT_FOUND, EDGE_SITE, INVALID_OBJECT, NO_ACTIVE_SITE, PENDING, READY,
         WRITE_FAILED,
     };
 

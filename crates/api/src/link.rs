@@ -91,7 +91,7 @@ pub struct LinkStatus {
 pub mod reason {
     pub use crate::condition::reason::{
         CREDENTIALS_EXPIRED, CREDENTIALS_INVALID, CREDENTIALS_NOT_FOUND, INVALID_OBJECT,
-        NO_ACTIVE_SITE, PENDING, READY, ROUTER_REFUSED, SETTING_IGNORED, TOO_LARGE,
+        NAME_TAKEN, NO_ACTIVE_SITE, PENDING, READY, ROUTER_REFUSED, SETTING_IGNORED, TOO_LARGE,
     };
 
     /// No endpoint has the role that this site needs: `edge` for an edge site, `inter-router` for any other. Add it,

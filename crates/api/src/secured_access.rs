@@ -131,10 +131,14 @@ pub struct SecuredAccessStatus {
 /// The reasons of a SecuredAccess' conditions.
 pub mod reason {
     pub use crate::condition::reason::{
-        AWAITING_ADDRESS, CA_NOT_FOUND, CLUSTER_HOST_MISSING, CREDENTIALS_INVALID,
-        CREDENTIALS_NOT_FOUND, INVALID_OBJECT, NAME_TAKEN, PENDING, READY, SETTING_IGNORED,
-        UNSUPPORTED_ACCESS_TYPE, WRITE_FAILED,
+        AWAITING_ADDRESS, CA_NOT_FOUND, CLUSTER_HOST_MISSING, CREDENTIALS_EXPIRED,
+        CREDENTIALS_INVALID, CREDENTIALS_NOT_FOUND, INVALID_OBJECT, NAME_TAKEN, PENDING, READY,
+        SETTING_IGNORED, UNSUPPORTED_ACCESS_TYPE, WRITE_FAILED,
     };
+
+    /// An older SecuredAccess has the same certificate signed by another issuer. The message names it; name the same
+    /// issuer, or another certificate.
+    pub const CLAIMS_CONFLICT: &str = "ClaimsConflict";
 
     /// The access type needs a base domain that is not known: set `domain`, or start the operator with the flag that
     /// the message names.

@@ -31,11 +31,19 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// What is left of a Secret in the World.
 pub fn secret_facts(secret: &Secret) -> SecretFacts {
     let data = secret.data.iter().flatten();
-    let file = |name: &str| secret.data.as_ref()?.get(name).map(|bytes| bytes.0.as_slice());
+    let file = |name: &str| {
+        secret
+            .data
+            .as_ref()?
+            .get(name)
+            .map(|bytes| bytes.0.as_slice())
+    };
     SecretFacts {
         metadata: metadata(&secret.metadata),
         type_: secret.type_.clone().unwrap_or_default(),
-        files: data.map(|(name, bytes)| (name.clone(), file_facts(name, &bytes.0))).collect(),
+        files: data
+            .map(|(name, bytes)| (name.clone(), file_facts(name, &bytes.0)))
+            .collect(),
         pair: file(CERTIFICATE_FILE)
             .zip(file(KEY_FILE))
             .map(|(certificate, key)| pair(file(CA_FILE), certificate, key)),
@@ -54,7 +62,11 @@ pub fn config_map_facts(map: &ConfigMap) -> ConfigMapFacts {
             .map(|(name, text)| (name.clone(), file_facts(name, text.as_bytes())))
             .collect(),
         profiles_named: file(CONFIG_FILE).and_then(profiles_named),
-        reports: if is_called(REPORT_CONFIG_MAP) { reports(map) } else { BTreeMap::new() },
+        reports: if is_called(REPORT_CONFIG_MAP) {
+            reports(map)
+        } else {
+            BTreeMap::new()
+        },
         controller: file(labels::CONTROL_KEY)
             .filter(|id| is_called(labels::CONTROL_CONFIG_MAP) && id.len() <= MAX_CONTROLLER)
             .map(str::to_owned),
@@ -104,20 +116,35 @@ fn public_annotations(all: &BTreeMap<String, String>) -> BTreeMap<String, String
 }
 
 fn file_facts(name: &str, content: &[u8]) -> FileFacts {
-    let facts =
-        FileFacts { size: content.len(), sha256: credentials::digest(content), ..FileFacts::default() };
+    let facts = FileFacts {
+        size: content.len(),
+        sha256: credentials::digest(content),
+        ..FileFacts::default()
+    };
     if !name.ends_with(".crt") {
         return facts;
     }
     match certificate::facts(name, content) {
-        Ok(certificates) => FileFacts { certificates, ..facts },
-        Err(error) => FileFacts { error: Some(error.to_string()), ..facts },
+        Ok(certificates) => FileFacts {
+            certificates,
+            ..facts
+        },
+        Err(error) => FileFacts {
+            error: Some(error.to_string()),
+            ..facts
+        },
     }
 }
 
 fn profiles_named(json: &str) -> Option<BTreeSet<String>> {
     let document = Document::parse(json.as_bytes()).ok()?;
-    Some(document.profile_names().into_iter().map(str::to_owned).collect())
+    Some(
+        document
+            .profile_names()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 fn reports(map: &ConfigMap) -> BTreeMap<String, Report> {
@@ -127,3 +154,12 @@ fn reports(map: &ConfigMap) -> BTreeMap<String, Report> {
         .filter_map(|(pod, json)| Some((pod.clone(), Report::parse(json).ok()?)))
         .collect()
 }
+
+/// The facts of certificates that a test has made.
+#[cfg(test)]
+pub(crate) fn of_certificates(pem: &str) -> Vec<spanwire_plan::facts::CertificateFacts> {
+    certificate::facts("tls.crt", pem.as_bytes()).expect("a test makes certificates that parse")
+}
+
+#[cfg(test)]
+mod tests;

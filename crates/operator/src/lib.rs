@@ -3,6 +3,17 @@
 //! The shell of the house: watches come in, writes go out, and every decision between them is
 //! [`spanwire_plan`]'s. See ARCHITECTURE.md for the tour.
 
+pub mod act;
+pub mod args;
+pub mod clock;
+pub mod controllers;
+pub mod driver;
+pub mod error;
 pub mod facts;
 pub mod pki;
+pub mod publish;
+pub mod redeem;
+pub mod run;
+pub mod stores;
+pub mod telemetry;
 pub mod text;

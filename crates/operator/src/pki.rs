@@ -115,7 +115,10 @@ pub fn issue(order: &Issue, signer: Option<&Signer>) -> Result<Credential, MakeC
     match (&order.signer, signer) {
         (None, None) => authority(&subject, order.rsa),
         (Some(_), Some(signer)) => {
-            let usage = Usage { client: order.client, server: order.server };
+            let usage = Usage {
+                client: order.client,
+                server: order.server,
+            };
             leaf(&subject, &usage, signer, order.rsa)
         }
         _ => Err(MakeCredential::MatchSigner),
@@ -130,23 +133,41 @@ pub fn client_credential(
     not_after: Timestamp,
     rsa: bool,
 ) -> Result<Credential, MakeCredential> {
-    let subject = Subject { name: subject, hosts: &[], not_before, not_after };
-    leaf(&subject, &Usage { client: true, server: false }, signer, rsa)
+    let subject = Subject {
+        name: subject,
+        hosts: &[],
+        not_before,
+        not_after,
+    };
+    leaf(
+        &subject,
+        &Usage {
+            client: true,
+            server: false,
+        },
+        signer,
+        rsa,
+    )
 }
 
 fn authority(subject: &Subject<'_>, rsa: bool) -> Result<Credential, MakeCredential> {
     let key = generate(rsa).map_err(MakeCredential::MakeKey)?;
-    let params = CertificateParams {
-        is_ca: IsCa::Ca(BasicConstraints::Constrained(PATH_LENGTH)),
-        key_usages: vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::CrlSign,
-            KeyUsagePurpose::DigitalSignature,
-        ],
-        ..params(subject)?
-    };
-    let certificate = params.self_signed(&*key).map_err(MakeCredential::Sign)?.pem();
-    verified(Credential { ca: certificate.clone(), certificate, key: pem::section("PRIVATE KEY", key.serialized_der()) })
+    let mut params = params(subject)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(PATH_LENGTH));
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    let certificate = params
+        .self_signed(&*key)
+        .map_err(MakeCredential::Sign)?
+        .pem();
+    verified(Credential {
+        ca: certificate.clone(),
+        certificate,
+        key: pem::section("PRIVATE KEY", key.serialized_der()),
+    })
 }
 
 fn leaf(
@@ -156,16 +177,19 @@ fn leaf(
     rsa: bool,
 ) -> Result<Credential, MakeCredential> {
     let issuer = signer.issuer()?;
-    let subject = Subject { not_after: subject.not_after.min(issuer.not_after), ..*subject };
+    let subject = Subject {
+        not_after: subject.not_after.min(issuer.not_after),
+        ..*subject
+    };
     let key = generate(rsa).map_err(MakeCredential::MakeKey)?;
-    let mut key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    let mut params = params(&subject)?;
+    params.extended_key_usages = purposes(usage);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     if rsa {
         // For peers that still exchange keys by RSA, as TLS before 1.3 may.
-        key_usages.push(KeyUsagePurpose::KeyEncipherment);
+        params.key_usages.push(KeyUsagePurpose::KeyEncipherment);
     }
-    let params =
-        CertificateParams { key_usages, extended_key_usages: purposes(usage), ..params(&subject)? };
-    let certificate = params.signed_by(&*key, &issuer.signing).map_err(MakeCredential::Sign)?;
+    let certificate = issuer.sign(&params, &key).map_err(MakeCredential::Sign)?;
     verified(Credential {
         ca: issuer.roots,
         certificate: certificate.pem() + &issuer.intermediates,
@@ -184,16 +208,16 @@ fn params(subject: &Subject<'_>) -> Result<CertificateParams, MakeCredential> {
     aws_lc_rs::rand::fill(&mut serial).map_err(|_| MakeCredential::DrawSerial)?;
     let mut distinguished_name = DistinguishedName::new();
     distinguished_name.push(DnType::CommonName, text::cut(subject.name, MAX_COMMON_NAME));
-    Ok(CertificateParams {
-        not_before: date_time(subject.not_before)?,
-        not_after: date_time(subject.not_after)?,
-        serial_number: Some(SerialNumber::from_slice(&serial)),
-        subject_alt_names: alternative_names(subject.hosts)?,
-        distinguished_name,
-        is_ca: IsCa::ExplicitNoCa,
-        use_authority_key_identifier_extension: true,
-        ..CertificateParams::default()
-    })
+    // Everything that would otherwise have a default of the library's choice, validity above all.
+    let mut params = CertificateParams::default();
+    params.not_before = date_time(subject.not_before)?;
+    params.not_after = date_time(subject.not_after)?;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    params.subject_alt_names = alternative_names(subject.hosts)?;
+    params.distinguished_name = distinguished_name;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
 }
 
 /// An IP address is written twice, as an address and as a DNS name: the router knows no other
@@ -204,7 +228,11 @@ fn alternative_names(hosts: &[String]) -> Result<Vec<SanType>, MakeCredential> {
     }
     let mut ips = BTreeSet::new();
     let mut names = BTreeSet::new();
-    for host in hosts.iter().map(|host| host.trim()).filter(|host| !host.is_empty()) {
+    for host in hosts
+        .iter()
+        .map(|host| host.trim())
+        .filter(|host| !host.is_empty())
+    {
         if let Ok(ip) = host.parse::<IpAddr>() {
             ips.insert(ip);
             names.insert(ip.to_string());
@@ -218,7 +246,10 @@ fn alternative_names(hosts: &[String]) -> Result<Vec<SanType>, MakeCredential> {
             if name.len() > MAX_HOST || name.chars().any(|c| !c.is_ascii_graphic()) {
                 return Err(refused());
             }
-            name.as_str().try_into().map(SanType::DnsName).map_err(|_| refused())
+            name.as_str()
+                .try_into()
+                .map(SanType::DnsName)
+                .map_err(|_| refused())
         })
         .chain(ips.into_iter().map(|ip| Ok(SanType::IpAddress(ip))))
         .collect()
@@ -255,3 +286,6 @@ fn verified(credential: Credential) -> Result<Credential, MakeCredential> {
         None => Ok(credential),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,24 +4,34 @@
 pub fn printable(text: &str, max: usize) -> String {
     text.chars()
         .take(max)
-        .map(|c| if c.is_control() || is_invisible(c) { '?' } else { c })
+        .map(|c| {
+            if c.is_control() || is_invisible(c) {
+                '?'
+            } else {
+                c
+            }
+        })
         .collect()
 }
 
 /// The text's first `max` characters: the cut never falls inside one.
 pub fn cut(text: &str, max: usize) -> &str {
-    text.char_indices().nth(max).map_or(text, |(end, _)| text.split_at(end).0)
+    text.char_indices()
+        .nth(max)
+        .map_or(text, |(end, _)| text.split_at(end).0)
 }
 
 /// Lower-case hex digits.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
 
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// Characters that change how their neighbours are shown: directions, joiners, line separators, byte order marks.

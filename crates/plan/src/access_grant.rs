@@ -1,17 +1,241 @@
-//! (being written)
+//! AccessGrant: may other sites link to this one, where do they ask, and how long?
 
-use crate::kinds::Changed;
-use crate::plan::{Env, ObjectKind, Plan};
-use crate::world::World;
+use std::time::Duration;
 
-pub(crate) fn plan(_object: &spanwire_api::AccessGrant, _world: &World, _env: &Env<'_>) -> Plan {
-    Plan::nothing()
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use spanwire_api::access_grant::{AccessGrantStatus, reason};
+use spanwire_api::condition::{PROCESSED, RESOLVED};
+use spanwire_api::{AccessGrant, RouterAccess, Site};
+
+use crate::credential;
+use crate::duration;
+use crate::kinds::{Changed, all};
+use crate::names;
+use crate::plan::{Code, Env, ObjectKind, Plan, Status, Verdict};
+use crate::site::{default_issuer, is_edge};
+use crate::world::{World, named};
+
+/// How long a grant may be redeemed where it does not say so: as the CRD documents.
+const WINDOW: Duration = Duration::from_secs(15 * 60);
+
+pub(crate) fn plan(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Plan {
+    if grant.metadata.deletion_timestamp.is_some() {
+        return Plan::nothing();
+    }
+    let wish = Wish::check(grant, world, env);
+    let processed = match &wish {
+        Ok(_) => Verdict::ready(PROCESSED),
+        Err(verdict) => verdict.clone(),
+    };
+    let end = end_of(grant).or_else(|| wish.as_ref().ok().and_then(|wish| wish.end(env.now)));
+    let mut plan = Plan::only(Status {
+        verdicts: vec![processed, resolved(grant, end, world, env)],
+        sum_of: &[PROCESSED, RESOLVED],
+        // What a token was made from is never changed by a spec that makes no sense.
+        fields: if wish.is_ok() { fields(grant, end, world) } else { Map::new() },
+        code: wish.is_ok().then(|| code(grant)),
+        ..Status::default()
+    });
+    if let Some(end) = end.filter(|end| *end > env.now) {
+        plan.look_again(Duration::try_from(end.duration_since(env.now)).unwrap_or_default());
+    }
+    plan
 }
 
-pub(crate) fn wakes(_changed: &Changed<'_>, _world: &World) -> Vec<String> {
-    Vec::new()
+pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
+    match changed {
+        Changed::Object(ObjectKind::AccessGrant, name) => vec![(*name).to_owned()],
+        Changed::Object(
+            ObjectKind::Site | ObjectKind::RouterAccess | ObjectKind::Secret,
+            _,
+        )
+        // Which site is active.
+        | Changed::Object(ObjectKind::ConfigMap, names::ROUTER)
+        | Changed::GrantServer => all(&world.access_grants),
+        _ => Vec::new(),
+    }
 }
 
-pub(crate) fn references(_object: &spanwire_api::AccessGrant) -> Vec<(ObjectKind, String)> {
-    Vec::new()
+pub(crate) fn references(grant: &AccessGrant) -> Vec<(ObjectKind, String)> {
+    named(grant.spec.issuer.as_deref())
+        .map(|issuer| (ObjectKind::Secret, issuer.to_owned()))
+        .into_iter()
+        .collect()
+}
+
+/// A spec that makes sense, for a site that accepts links.
+struct Wish {
+    window: Duration,
+}
+
+impl Wish {
+    fn check(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Result<Self, Verdict> {
+        let spec = &grant.spec;
+        let refused = |reason, message: String| Err(Verdict::error(PROCESSED, reason, message));
+        if !env.config.grants {
+            return refused(reason::GRANTS_DISABLED, "AccessGrants are not enabled".to_owned());
+        }
+        let window = window(spec.expiration_window.as_deref())
+            .map_err(|message| Verdict::error(PROCESSED, reason::INVALID_DURATION, message))?;
+        if spec.redemptions_allowed.is_some_and(|allowed| allowed < 0) {
+            let message = "spec.redemptionsAllowed is negative: it has to be 1 or more";
+            return refused(reason::INVALID_OBJECT, message.to_owned());
+        }
+        let Some(site) = world.site() else {
+            let message = "No active site in namespace";
+            return Err(Verdict::pending(PROCESSED, reason::NO_ACTIVE_SITE, message));
+        };
+        if is_edge(site) {
+            let message = "Edge sites cannot accept incoming links from remote sites";
+            return refused(reason::EDGE_SITE, message.to_owned());
+        }
+        if let Some(issuer) = named(spec.issuer.as_deref())
+            && let Err(fault) = credential::signing(world, issuer, env.now)
+        {
+            return Err(fault.verdict(PROCESSED));
+        }
+        Ok(Self { window })
+    }
+
+    /// When a grant ends that is first processed now, to the second.
+    fn end(&self, now: Timestamp) -> Option<Timestamp> {
+        let end = now.checked_add(self.window).ok()?;
+        Timestamp::from_second(end.as_second()).ok()
+    }
+}
+
+fn window(text: Option<&str>) -> Result<Duration, String> {
+    let Some(text) = named(text) else {
+        return Ok(WINDOW);
+    };
+    let hint = |wrong: &str| {
+        format!("Invalid duration \"{text}\": {wrong}; write it as 90s, 15m, 1h30m or 1.5h")
+    };
+    match duration::parse(text) {
+        Ok(window) if window.is_zero() => Err(hint("it has to be longer than zero")),
+        Ok(window) => Ok(window),
+        Err(wrong) => Err(hint(&wrong)),
+    }
+}
+
+fn status(grant: &AccessGrant) -> Option<&AccessGrantStatus> {
+    grant.status.as_ref()
+}
+
+/// When the grant ends: once that is said, it stays.
+fn end_of(grant: &AccessGrant) -> Option<Timestamp> {
+    status(grant)?.expiration_time.as_ref()?.parse().ok()
+}
+
+fn code(grant: &AccessGrant) -> Code {
+    let is_given = status(grant).is_some_and(|status| named(status.code.as_deref()).is_some());
+    match named(grant.spec.code.as_deref()) {
+        _ if is_given => Code::Keep,
+        Some(_) => Code::CopySpec,
+        None => Code::Mint,
+    }
+}
+
+/// What a token is made from, as far as it is known; `redemptions` and `claims` are the grant server's.
+fn fields(grant: &AccessGrant, end: Option<Timestamp>, world: &World) -> Map<String, Value> {
+    let mut fields = Map::new();
+    if end_of(grant).is_none() {
+        fields.insert("expirationTime".to_owned(), json!(end.map(|end| end.to_string())));
+    }
+    // Together, so that whoever has one of them has what belongs to it.
+    let server = &world.grant_server;
+    if let (Some(address), Some(ca), Some(uid)) = (&server.address, &server.ca, &grant.metadata.uid) {
+        fields.insert("url".to_owned(), json!(format!("https://{address}/{uid}")));
+        fields.insert("ca".to_owned(), json!(ca));
+    }
+    fields
+}
+
+/// Whether a token of this grant could be redeemed now, and would lead to a link.
+fn resolved(
+    grant: &AccessGrant,
+    end: Option<Timestamp>,
+    world: &World,
+    env: &Env<'_>,
+) -> Verdict {
+    let allowed = grant.spec.redemptions_allowed.filter(|allowed| *allowed > 0).unwrap_or(1);
+    let made = status(grant).and_then(|status| status.redemptions).unwrap_or_default();
+    if made >= allowed {
+        let message = format!("redeemed {made} of {allowed} times: raise redemptionsAllowed, or create another grant");
+        return Verdict::error(RESOLVED, reason::USED_UP, message);
+    }
+    if let Some(end) = end.filter(|end| *end <= env.now) {
+        let message = format!("expired at {end}: create another grant");
+        return Verdict::error(RESOLVED, reason::EXPIRED, message);
+    }
+    let pending = |reason, message: &str| Verdict::pending(RESOLVED, reason, message);
+    if world.grant_server.address.is_none() {
+        return pending(reason::AWAITING_ADDRESS, "waiting for the address of the grant server");
+    }
+    if world.grant_server.ca.is_none() {
+        return pending(reason::PENDING, "waiting for the certificate of the grant server");
+    }
+    match world.site() {
+        None => pending(reason::NO_ACTIVE_SITE, "No active site in namespace"),
+        Some(site) => {
+            reachable(world, env).and_then(|()| signed(grant, site, world, env)).err()
+                .unwrap_or_else(|| Verdict::ready(RESOLVED))
+        }
+    }
+}
+
+/// The site's CA comes by itself; another one was checked before.
+fn signed(grant: &AccessGrant, site: &Site, world: &World, env: &Env<'_>) -> Result<(), Verdict> {
+    let issuer = named(grant.spec.issuer.as_deref()).unwrap_or_else(|| default_issuer(site));
+    match credential::signing(world, issuer, env.now) {
+        Ok(_) => Ok(()),
+        Err(fault) => Err(Verdict::pending(RESOLVED, fault.reason, fault.message)),
+    }
+}
+
+/// Whether remote sites reach this one, at an address that it can prove to be its own.
+fn reachable(world: &World, env: &Env<'_>) -> Result<(), Verdict> {
+    let mut lack = Verdict::pending(
+        RESOLVED,
+        reason::NO_ENDPOINT,
+        "the site accepts no links: set linkAccess of the Site, or create a RouterAccess",
+    );
+    let accesses = world.router_accesses.fitting();
+    for access in accesses.filter(|access| access.metadata.deletion_timestamp.is_none()) {
+        match accepts_links(access, world, env) {
+            Ok(()) => return Ok(()),
+            Err(verdict) => lack = verdict,
+        }
+    }
+    Err(lack)
+}
+
+fn accepts_links(access: &RouterAccess, world: &World, env: &Env<'_>) -> Result<(), Verdict> {
+    let name = access.metadata.name.as_deref().unwrap_or_default();
+    let pending = |reason, message| Err(Verdict::pending(RESOLVED, reason, message));
+    let hosts: Vec<&str> = access
+        .status
+        .iter()
+        .flat_map(|status| &status.endpoints)
+        .filter(|endpoint| ["inter-router", "edge"].contains(&endpoint.name.as_str()))
+        .map(|endpoint| endpoint.host.as_str())
+        .collect();
+    let Some(first) = hosts.first() else {
+        let message = format!("waiting for the address of RouterAccess \"{name}\"");
+        return pending(reason::AWAITING_ADDRESS, message);
+    };
+    let secret = &access.spec.tls_credentials;
+    let facts = match credential::usable(world, secret, env.now) {
+        Ok(facts) => facts,
+        Err(fault) => return pending(fault.reason, fault.message),
+    };
+    let covers = |host: &&str| facts.certificate().is_some_and(|leaf| leaf.covers(host));
+    if hosts.iter().any(covers) {
+        return Ok(());
+    }
+    pending(
+        reason::PENDING,
+        format!("waiting until the certificate of secret \"{secret}\" is good for {first}"),
+    )
 }

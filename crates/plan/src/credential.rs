@@ -3,6 +3,8 @@
 //! Neither the router nor OpenSSL's loading checks expiry or the chain (`facts/router.md` §1, `facts/order.md` f),
 //! and the router cannot say which Secret was bad: so this is said here, from facts.
 
+use std::time::Duration;
+
 use k8s_openapi::jiff::Timestamp;
 use spanwire_api::condition::reason;
 
@@ -83,6 +85,15 @@ pub fn signing<'w>(world: &'w World, secret: &str, now: Timestamp) -> Result<&'w
     }
     check_time(secret, certificate, now)?;
     Ok(facts)
+}
+
+/// How long it takes until the judgement of this Secret changes by itself: its certificate becomes valid, or expires.
+pub fn turn(world: &World, secret: &str, now: Timestamp) -> Option<Duration> {
+    let certificate = world.secrets.get(secret)?.certificate()?;
+    let turns = [certificate.not_before, certificate.not_after];
+    let next = turns.into_iter().filter(|turn| *turn >= now).min()?;
+    // `not_after` itself is still valid.
+    Some(Duration::try_from(next.duration_since(now)).unwrap_or_default() + Duration::from_secs(1))
 }
 
 fn check_file(secret: &str, name: &str, file: &FileFacts) -> Result<(), Fault> {

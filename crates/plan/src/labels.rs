@@ -28,6 +28,13 @@ pub const SECURED_ACCESS: &str = "internal.skupper.io/secured-access";
 /// Annotation on a SecuredAccess: the RouterAccess that it is for.
 pub const ROUTER_ACCESS: &str = "internal.skupper.io/routeraccess";
 
+/// Label of router Deployments and pods: what kind of router it is.
+pub const SITE_TYPE: &str = "skupper.io/type";
+/// Label by which upstream's Services select router pods.
+pub const APPLICATION: &str = "application";
+/// Label of Kubernetes' own vocabulary.
+pub const NAME: &str = "app.kubernetes.io/name";
+
 /// Annotation: digest of the wanted object (`settle.rs`).
 pub const APPLIED: &str = "internal.spanwire.io/applied";
 /// Annotation of router pods that asks their kubelet for a refresh: `<revision>.<try>.<unix seconds>`.
@@ -40,12 +47,19 @@ pub const RENEW: &str = "internal.spanwire.io/renew";
 pub const RENEWED: &str = "internal.spanwire.io/renewed";
 /// Annotation on the Secret of a redeemed token: the Links that came with it, JSON.
 pub const LINKS: &str = "internal.spanwire.io/links";
-/// Annotation on the Secret of a redeemed token: uid of the AccessToken.
+/// Annotation on a SecuredAccess: further hosts that its certificate is good for, a comma list.
+pub const HOSTS: &str = "internal.spanwire.io/hosts";
+/// Annotation on the Secret and the Links of a redeemed token: uid of the AccessToken.
 pub const TOKEN: &str = "internal.spanwire.io/token";
 
 /// A map from pairs.
 pub fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// Annotation on a Certificate: the hosts that the owner of this uid asks for (upstream's; ours are in the spec).
+pub fn hosts_of(owner: &str) -> String {
+    format!("internal.skupper.io/hosts-{owner}")
 }
 
 /// Labels of everything that the operator makes.

@@ -19,6 +19,7 @@ mod access_grant;
 mod access_token;
 mod certificate;
 mod controller;
+mod duration;
 mod link;
 mod router_access;
 mod secured_access;

@@ -8,6 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube_core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use spanwire_api::Endpoint;
 
 /// Time, chance and configuration: what a plan depends on besides the World.
 #[derive(Clone, Copy, Debug)]
@@ -268,6 +269,17 @@ pub struct Redeem {
     pub subject: String,
     /// The Secret to be: name, owner, labels; without data.
     pub secret: Child,
+}
+
+/// A Link as a stored answer offers it: one entry of [`crate::labels::LINKS`], rebuilt field by field from what the
+/// other site said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StoredLink {
+    /// The Link's name: that of the token, followed by `-1`, `-2` … where there are several.
+    pub name: String,
+    /// Where the remote site is reached.
+    pub endpoints: Vec<Endpoint>,
 }
 
 /// A refresh to be asked for.

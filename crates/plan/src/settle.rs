@@ -50,6 +50,13 @@ pub fn settle(children: impl IntoIterator<Item = Child>, world: &World) -> Settl
     settling
 }
 
+/// The write of a settled child that changes nothing, and that is refused where the World is behind: a fence in
+/// front of what may only be done while the stored object is the one that was seen.
+pub fn fence(child: Child, world: &World) -> Option<Act> {
+    let live = Live::of(world.live(child.kind, child.name())?.metadata);
+    Some(Act::Apply(sealed(child), live))
+}
+
 /// Whether the live object carries the uid of an owner that the child should have.
 pub fn is_ours(child: &Child, live: &ObjectMeta) -> bool {
     child

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -60,7 +60,7 @@ pub struct World {
     #[serde(default, skip_serializing_if = "Objects::is_empty")]
     pub deployments: Objects<Deployment>,
     #[serde(default, skip_serializing_if = "Objects::is_empty")]
-    pub replica_sets: Objects<PartialObjectMeta>,
+    pub replica_sets: Objects<PartialObjectMeta<ReplicaSet>>,
     #[serde(default, skip_serializing_if = "Objects::is_empty")]
     pub pods: Objects<Pod>,
     /// What the operator's own namespace offers to every other.
@@ -311,6 +311,11 @@ pub fn seniority(metadata: &ObjectMeta) -> (Option<Timestamp>, &str) {
         metadata.creation_timestamp.as_ref().map(|time| time.0),
         metadata.name.as_deref().unwrap_or_default(),
     )
+}
+
+/// A name that was given; the empty text means that none was.
+pub(crate) fn named(name: Option<&str>) -> Option<&str> {
+    name.filter(|name| !name.is_empty())
 }
 
 /// Whether an object of ours may act here: see `facts/skupper-v2.md` §2.13.

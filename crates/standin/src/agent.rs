@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fe2o3_amqp::types::primitives::{OrderedMap, Value};
 
-use crate::connector::{self, Connector};
+use crate::connector::{self, Handle};
 use crate::fault::Fault;
 use crate::link::COLUMNS;
 use crate::listener::{self, Listener};
@@ -51,7 +51,7 @@ enum Live {
     Record,
     Profile(Users),
     Listener(Listener),
-    Connector(Arc<Connector>),
+    Connector(Handle),
     /// Held for the profile's sake only.
     TlsUser(#[allow(dead_code, reason = "its life is what counts")] Option<Arc<Slot>>),
 }
@@ -66,7 +66,11 @@ impl Agent {
                     204 => "No Content",
                     _ => "OK",
                 };
-                Reply { status, description: description.to_owned(), body }
+                Reply {
+                    status,
+                    description: description.to_owned(),
+                    body,
+                }
             }
             Err(fault) => {
                 let operation = request.operation.as_deref().unwrap_or_default();
@@ -85,18 +89,16 @@ impl Agent {
         }
     }
 
-    fn perform(
-        &mut self,
-        router: &Arc<Router>,
-        request: &Request,
-    ) -> Result<(i32, Value), Fault> {
+    fn perform(&mut self, router: &Arc<Router>, request: &Request) -> Result<(i32, Value), Fault> {
         let operation = request
             .operation
             .as_deref()
             .ok_or_else(|| Fault::bad_request("No 'operation' property"))?
             .to_uppercase();
-        let wants_connection =
-            request.kind.as_deref().is_some_and(|kind| is_connection(kind) && operation != "QUERY");
+        let wants_connection = request
+            .kind
+            .as_deref()
+            .is_some_and(|kind| is_connection(kind) && operation != "QUERY");
         match operation.as_str() {
             "QUERY" if request.entity_type.as_deref().is_some_and(is_connection) => {
                 Ok((200, query_connections(router, request)))
@@ -104,14 +106,15 @@ impl Agent {
             "QUERY" => self.query(router, request).map(|body| (200, body)),
             "GET-MGMT-NODES" => {
                 let nodes = std::iter::once(router.id.clone()).chain(router.links.nodes());
-                let address =
-                    |id: String| Value::String(format!("amqp:/_topo/0/{id}/$management"));
+                let address = |id: String| Value::String(format!("amqp:/_topo/0/{id}/$management"));
                 Ok((200, Value::List(nodes.map(address).collect())))
             }
-            "UPDATE" | "DELETE" | "CREATE" if wants_connection => {
-                Err(Fault::forbidden("You are not allowed to perform this operation."))
-            }
-            "CREATE" => self.create_requested(router, request).map(|body| (201, body)),
+            "UPDATE" | "DELETE" | "CREATE" if wants_connection => Err(Fault::forbidden(
+                "You are not allowed to perform this operation.",
+            )),
+            "CREATE" => self
+                .create_requested(router, request)
+                .map(|body| (201, body)),
             "READ" | "UPDATE" | "DELETE" => self.perform_on_one(router, &operation, request),
             _ => Err(Fault::not_implemented(format!(
                 "Operation '{operation}' not implemented for 'org.amqp.management'"
@@ -132,8 +135,10 @@ impl Agent {
             _ => Vec::new(),
         };
         let known: Vec<&str> = kind.attribute_names().collect();
-        let unknown: Vec<&String> =
-            names.iter().filter(|name| !known.contains(&name.as_str())).collect();
+        let unknown: Vec<&String> = names
+            .iter()
+            .filter(|name| !known.contains(&name.as_str()))
+            .collect();
         if !unknown.is_empty() {
             return Err(Fault::not_found(format!(
                 "Unknown attributes {unknown:?} for type {}.",
@@ -146,9 +151,16 @@ impl Agent {
         let rows: Vec<Attributes> = if kind.name == "router.node" {
             nodes(router)
         } else {
-            self.entities.iter().filter(|e| e.kind.name == kind.name).map(Entity::shown).collect()
+            self.entities
+                .iter()
+                .filter(|e| e.kind.name == kind.name)
+                .map(Entity::shown)
+                .collect()
         };
-        let rows = rows.iter().map(|row| columns(row, &names)).filter(|row| has_content(row));
+        let rows = rows
+            .iter()
+            .map(|row| columns(row, &names))
+            .filter(|row| has_content(row));
         Ok(table(&names, rows))
     }
 
@@ -163,7 +175,9 @@ impl Agent {
             let in_body = attributes.remove(attribute).map(|value| text(&value));
             let Some(property) = property else { continue };
             if in_body.is_some_and(|value| value != *property) {
-                return Err(Fault::bad_request(format!("Conflicting values for '{attribute}'")));
+                return Err(Fault::bad_request(format!(
+                    "Conflicting values for '{attribute}'"
+                )));
             }
             attributes.insert(attribute.to_owned(), Value::String(property.clone()));
         }
@@ -189,7 +203,11 @@ impl Agent {
         self.identify(kind, &mut attributes);
         self.check_unique(kind, &attributes)?;
         let live = self.bring_up(router, kind, &attributes)?;
-        let entity = Entity { kind, attributes, live };
+        let entity = Entity {
+            kind,
+            attributes,
+            live,
+        };
         let shown = entity.shown();
         self.entities.push(entity);
         Ok(shown)
@@ -198,7 +216,13 @@ impl Agent {
     /// Gives it an identity, and a name if it has none.
     fn identify(&mut self, kind: &'static EntityType, attributes: &mut Attributes) {
         let get = |name: &str| attributes.get(name).map(text);
-        let place = || format!("{}:{}", get("host").unwrap_or_default(), get("port").unwrap_or_default());
+        let place = || {
+            format!(
+                "{}:{}",
+                get("host").unwrap_or_default(),
+                get("port").unwrap_or_default()
+            )
+        };
         let named = |place: String| match get("name") {
             Some(name) => format!("{place}:{name}"),
             None => place,
@@ -220,7 +244,9 @@ impl Agent {
             }
         };
         let identity = Value::String(format!("{}/{identifier}", kind.identity_prefix()));
-        attributes.entry("name".to_owned()).or_insert_with(|| identity.clone());
+        attributes
+            .entry("name".to_owned())
+            .or_insert_with(|| identity.clone());
         attributes.insert("identity".to_owned(), identity);
     }
 
@@ -232,7 +258,11 @@ impl Agent {
                 return Err(Fault::validation(format!(
                     "adding {} {attributes:?} duplicates unique attribute '{unique}' from existing {}",
                     kind.long_name(),
-                    existing.attributes.get("identity").map(text).unwrap_or_default(),
+                    existing
+                        .attributes
+                        .get("identity")
+                        .map(text)
+                        .unwrap_or_default(),
                 )));
             }
         }
@@ -265,20 +295,33 @@ impl Agent {
                 Live::TlsUser(self.slot(attributes, Usage::TcpListener { authenticate_peer })?)
             }
             "tcpConnector" => Live::TlsUser(self.slot(attributes, Usage::TcpConnector)?),
+            "log" => {
+                check_log(attributes)?;
+                Live::Record
+            }
             _ => Live::Record,
         })
     }
 
     /// Opens the files of the profile that is named, if one is.
     fn slot(&mut self, attributes: &Attributes, usage: Usage) -> Result<Option<Arc<Slot>>, Fault> {
-        let Some(name) = attributes.get("sslProfile") else { return Ok(None) };
+        let Some(name) = attributes.get("sslProfile") else {
+            return Ok(None);
+        };
         let profile = self
             .entities
             .iter_mut()
             .find(|e| e.kind.name == "sslProfile" && e.attributes.get("name") == Some(name));
-        let Some(Entity { attributes, live: Live::Profile(users), .. }) = profile else {
+        let Some(Entity {
+            attributes,
+            live: Live::Profile(users),
+            ..
+        }) = profile
+        else {
             let name = text(name);
-            return Err(Fault::core_not_found(format_args!("sslProfile '{name}' not found")));
+            return Err(Fault::core_not_found(format_args!(
+                "sslProfile '{name}' not found"
+            )));
         };
         let slot = Slot::open(&Profile::parse(attributes)?, usage)?;
         users.add(&slot);
@@ -313,7 +356,9 @@ impl Agent {
             (None, Some(identity)) => ("identity", identity),
             (None, None) => {
                 let kind = request.kind.as_deref().unwrap_or_default();
-                return Err(Fault::bad_request(format!("{kind}: No name or identity provided")));
+                return Err(Fault::bad_request(format!(
+                    "{kind}: No name or identity provided"
+                )));
             }
         };
         let wanted = Value::String(value.clone());
@@ -365,7 +410,12 @@ impl Entity {
                 set("failoverUrls", Value::String(connector.url()));
             }
             Live::TlsUser(_) => {
-                for counter in ["connectionsOpened", "connectionsClosed", "bytesIn", "bytesOut"] {
+                for counter in [
+                    "connectionsOpened",
+                    "connectionsClosed",
+                    "bytesIn",
+                    "bytesOut",
+                ] {
                     set(counter, Value::Int(0));
                 }
                 if self.kind.name == "tcpListener" {
@@ -385,6 +435,7 @@ impl Entity {
         attributes.extend(changes);
         self.kind.normalise(&mut attributes)?;
         self.attributes = attributes;
+        check_log(&self.attributes)?;
         if let Live::Profile(users) = &mut self.live {
             users.reload(&Profile::parse(&self.attributes)?)?;
             let name = self.attributes.get("name").map(text).unwrap_or_default();
@@ -419,13 +470,33 @@ pub(crate) fn check_roles(
     }
 }
 
+/// Levels are words with commas between them, each with a plus sign or without.
+fn check_log(attributes: &Attributes) -> Result<(), Fault> {
+    const LEVELS: [&str; 7] = [
+        "none", "debug", "info", "warning", "error", "critical", "default",
+    ];
+    let enable = attributes.get("enable").map(text).unwrap_or_default();
+    let mut words = enable
+        .split(',')
+        .map(|word| word.trim().trim_end_matches('+'));
+    match words.find(|word| !word.is_empty() && !LEVELS.contains(word)) {
+        Some(word) => Err(Fault::configuration(format_args!(
+            "'{word}' is not a valid log level. Should be one of {{none, debug, info, warning, error, critical}}."
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn is_connection(name: &str) -> bool {
     name.strip_prefix(crate::schema::PREFIX).unwrap_or(name) == "connection"
 }
 
 /// Served by another part of the real router: any body will do, and pages are honoured.
 fn query_connections(router: &Router, request: &Request) -> Value {
-    let asked = match body_map(&request.body, "get").ok().and_then(|mut b| b.remove("attributeNames")) {
+    let asked = match body_map(&request.body, "get")
+        .ok()
+        .and_then(|mut b| b.remove("attributeNames"))
+    {
         Some(Value::List(names)) => names.iter().map(text).collect(),
         _ => Vec::new(),
     };
@@ -435,7 +506,10 @@ fn query_connections(router: &Router, request: &Request) -> Value {
         asked
     };
     let rows = router.links.rows();
-    let page = rows.iter().skip(request.offset).take(request.count.unwrap_or(usize::MAX));
+    let page = rows
+        .iter()
+        .skip(request.offset)
+        .take(request.count.unwrap_or(usize::MAX));
     table(&names, page.map(|(_, row)| columns(row, &names)))
 }
 
@@ -449,7 +523,10 @@ fn nodes(router: &Router) -> Vec<Attributes> {
                 ("id", Value::String(id.to_owned())),
                 ("protocolVersion", Value::Int(1)),
                 ("instance", Value::Int(0)),
-                ("linkState", Value::List(link_state.into_iter().map(Value::String).collect())),
+                (
+                    "linkState",
+                    Value::List(link_state.into_iter().map(Value::String).collect()),
+                ),
                 ("nextHop", next_hop),
                 ("validOrigins", Value::List(Vec::new())),
                 ("address", Value::String(format!("amqp:/_topo/0/{id}"))),
@@ -459,7 +536,10 @@ fn nodes(router: &Router) -> Vec<Attributes> {
                 ("index", Value::Int(0)),
                 ("name", Value::String(identity.clone())),
                 ("identity", Value::String(identity)),
-                ("type", Value::String("io.skupper.router.router.node".to_owned())),
+                (
+                    "type",
+                    Value::String("io.skupper.router.router.node".to_owned()),
+                ),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         )
@@ -482,12 +562,16 @@ fn nodes(router: &Router) -> Vec<Attributes> {
 /// The body as a map. What is not a map ends in the exception that the real agent runs into.
 fn body_map(body: &Value, method: &str) -> Result<Attributes, Fault> {
     let wrong = |what: &str| {
-        Fault::internal("AttributeError", format!("'{what}' object has no attribute '{method}'"))
+        Fault::internal(
+            "AttributeError",
+            format!("'{what}' object has no attribute '{method}'"),
+        )
     };
     match body {
-        Value::Map(map) => {
-            Ok(map.iter().map(|(key, value)| (text(key), value.clone())).collect())
-        }
+        Value::Map(map) => Ok(map
+            .iter()
+            .map(|(key, value)| (text(key), value.clone()))
+            .collect()),
         Value::Null => Err(wrong("NoneType")),
         Value::List(_) => Err(wrong("list")),
         _ => Err(wrong("str")),
@@ -495,7 +579,10 @@ fn body_map(body: &Value, method: &str) -> Result<Attributes, Fault> {
 }
 
 fn columns(row: &Attributes, names: &[String]) -> Vec<Value> {
-    names.iter().map(|name| row.get(name).cloned().unwrap_or_default()).collect()
+    names
+        .iter()
+        .map(|name| row.get(name).cloned().unwrap_or_default())
+        .collect()
 }
 
 fn has_content(row: &[Value]) -> bool {
@@ -506,10 +593,18 @@ fn table(names: &[String], rows: impl Iterator<Item = Vec<Value>>) -> Value {
     let names = names.iter().cloned().map(Value::String).collect();
     map(Attributes::from([
         ("attributeNames".to_owned(), Value::List(names)),
-        ("results".to_owned(), Value::List(rows.map(Value::List).collect())),
+        (
+            "results".to_owned(),
+            Value::List(rows.map(Value::List).collect()),
+        ),
     ]))
 }
 
 fn map(attributes: Attributes) -> Value {
-    Value::Map(attributes.into_iter().map(|(name, value)| (Value::String(name), value)).collect())
+    Value::Map(
+        attributes
+            .into_iter()
+            .map(|(name, value)| (Value::String(name), value))
+            .collect(),
+    )
 }

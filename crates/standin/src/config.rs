@@ -9,7 +9,7 @@ use crate::agent::check_roles;
 use crate::fault::Fault;
 use crate::link::lock;
 use crate::router::{Router, StartError};
-use crate::schema::{Attributes, EntityType, LOG_MODULES, entity_type};
+use crate::schema::{Attributes, EntityType, LOG_MODULES, PREFIX, entity_type};
 
 /// A configuration file that has been read and fits the schema.
 #[derive(Debug, Clone, Default)]
@@ -22,7 +22,13 @@ struct Section {
 }
 
 /// Types that wait until everything else is there, in this order.
-const LAST: [&str; 5] = ["connector", "listener", "tcpListener", "tcpConnector", "listenerAddress"];
+const LAST: [&str; 5] = [
+    "connector",
+    "listener",
+    "tcpListener",
+    "tcpConnector",
+    "listenerAddress",
+];
 
 impl Config {
     /// Reads the JSON form: a list of `[type, attributes]`. `path` is for the error text only.
@@ -33,10 +39,18 @@ impl Config {
         // Lines that begin with a hash are comments to the real reader.
         let lines: Vec<&str> = text
             .lines()
-            .map(|line| if line.trim_start().starts_with('#') { "" } else { line })
+            .map(|line| {
+                if line.trim_start().starts_with('#') {
+                    ""
+                } else {
+                    line
+                }
+            })
             .collect();
         Self::sections(&lines.join("\n")).map_err(|fault| {
-            refused(&format!("Python: Exception: Cannot load configuration file {path}: {fault}"))
+            refused(&format!(
+                "Python: Exception: Cannot load configuration file {path}: {fault}"
+            ))
         })
     }
 
@@ -78,7 +92,10 @@ impl Config {
 
     /// An attribute of the router entity.
     pub(crate) fn router_text(&self, name: &str) -> Option<String> {
-        let router = self.0.iter().find(|section| section.kind.name == "router")?;
+        let router = self
+            .0
+            .iter()
+            .find(|section| section.kind.name == "router")?;
         match router.attributes.get(name) {
             Some(Value::String(text)) => Some(text.clone()),
             _ => None,
@@ -94,7 +111,10 @@ impl Config {
             last.unwrap_or(usize::from(name != "sslProfile"))
         };
         self.0.sort_by_key(rank);
-        let has_connector = self.0.iter().any(|section| section.kind.name == "connector");
+        let has_connector = self
+            .0
+            .iter()
+            .any(|section| section.kind.name == "connector");
         let mut required = !has_connector;
         for Section { kind, attributes } in self.0 {
             let mut agent = lock(&router.agent);
@@ -104,7 +124,9 @@ impl Config {
             if kind.name != "listener" {
                 continue;
             }
-            let Some(listener) = agent.newest_listener() else { continue };
+            let Some(listener) = agent.newest_listener() else {
+                continue;
+            };
             if listener.port.is_none() && listener.is_http {
                 return Err(StartError::Crashed);
             }
@@ -114,7 +136,8 @@ impl Config {
                     listener.address
                 )));
             }
-            required &= listener.is_http;
+            // Only the very first in the file, of whatever kind.
+            required = false;
         }
         Ok(())
     }
@@ -132,7 +155,10 @@ impl Config {
                 self.0.push(Section { kind, attributes });
             }
         };
-        for module in LOG_MODULES.iter().filter(|module| !named.contains(**module)) {
+        for module in LOG_MODULES
+            .iter()
+            .filter(|module| !named.contains(**module))
+        {
             let module = ("module".to_owned(), Value::String((*module).to_owned()));
             add("log", Attributes::from([module]));
         }
@@ -140,7 +166,10 @@ impl Config {
             if !self.0.iter().any(|section| section.kind.name == name)
                 && let Ok(kind) = entity_type(name)
             {
-                self.0.push(Section { kind, attributes: Attributes::new() });
+                self.0.push(Section {
+                    kind,
+                    attributes: Attributes::new(),
+                });
             }
         }
     }
@@ -150,10 +179,16 @@ fn section(
     name: &str,
     attributes: serde_json::Map<String, serde_json::Value>,
 ) -> Result<Section, Fault> {
-    let name = if name == "address" { "router.config.address" } else { name };
-    let kind = entity_type(name)?;
-    let mut attributes: Attributes =
-        attributes.into_iter().map(|(name, value)| (name, amqp_value(value))).collect();
+    let name = if name == "address" {
+        "router.config.address"
+    } else {
+        name
+    };
+    let kind = entity_type(&format!("{PREFIX}{name}"))?;
+    let mut attributes: Attributes = attributes
+        .into_iter()
+        .map(|(name, value)| (name, amqp_value(value)))
+        .collect();
     kind.normalise(&mut attributes)?;
     Ok(Section { kind, attributes })
 }
@@ -163,21 +198,25 @@ fn amqp_value(value: serde_json::Value) -> Value {
     match value {
         serde_json::Value::Null => Value::Null,
         serde_json::Value::Bool(is_set) => Value::Bool(is_set),
-        serde_json::Value::Number(number) => {
-            number.as_i64().map_or_else(|| Value::String(number.to_string()), Value::Long)
-        }
+        serde_json::Value::Number(number) => number
+            .as_i64()
+            .map_or_else(|| Value::String(number.to_string()), Value::Long),
         serde_json::Value::String(text) => Value::String(text),
         serde_json::Value::Array(items) => Value::List(items.into_iter().map(amqp_value).collect()),
         serde_json::Value::Object(map) => {
-            let map: OrderedMap<Value, Value> =
-                map.into_iter().map(|(key, value)| (Value::String(key), amqp_value(value))).collect();
+            let map: OrderedMap<Value, Value> = map
+                .into_iter()
+                .map(|(key, value)| (Value::String(key), amqp_value(value)))
+                .collect();
             Value::Map(map)
         }
     }
 }
 
 fn refused(reason: &str) -> StartError {
-    StartError::Refused(format!("ROUTER (critical) Router start-up failed: {reason}"))
+    StartError::Refused(format!(
+        "ROUTER (critical) Router start-up failed: {reason}"
+    ))
 }
 
 /// The file could not be read at all.

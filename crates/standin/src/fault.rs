@@ -15,7 +15,11 @@ pub(crate) struct Fault {
 
 impl Fault {
     fn new(status: i32, exception: &'static str, text: impl Into<String>) -> Self {
-        Self { status, exception, text: text.into() }
+        Self {
+            status,
+            exception,
+            text: text.into(),
+        }
     }
 
     /// The request or the entity does not fit the schema.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fe2o3_amqp::types::performatives::Open;
 use fe2o3_amqp::types::primitives::{OrderedMap, Value};
+use rustls::{CommonState, ProtocolVersion};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,30 @@ pub(crate) struct Secured {
     pub(crate) ordinal: u64,
     /// The subject of the peer's certificate, on the listener's side.
     pub(crate) user: Option<String>,
+}
+
+impl Secured {
+    pub(crate) fn of(session: &CommonState, ordinal: u64) -> Self {
+        let protocol = match session.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "TLSv1.3",
+        };
+        let cipher = session
+            .negotiated_cipher_suite()
+            .and_then(|suite| {
+                suite
+                    .suite()
+                    .as_str()
+                    .map(|name| name.replace("TLS13_", "TLS_"))
+            })
+            .unwrap_or_default();
+        Self {
+            protocol: protocol.to_owned(),
+            cipher,
+            ordinal,
+            user: None,
+        }
+    }
 }
 
 /// One open connection.
@@ -100,7 +125,10 @@ impl Links {
 
     pub(crate) fn add(self: &Arc<Self>, id: u64, connection: Connection) -> Row {
         lock(&self.open).insert(id, connection);
-        Row { id, links: Arc::clone(self) }
+        Row {
+            id,
+            links: Arc::clone(self),
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -137,7 +165,10 @@ impl Links {
 
     /// The rows of entity type `connection`, oldest first.
     pub(crate) fn rows(&self) -> Vec<(u64, Attributes)> {
-        lock(&self.open).iter().map(|(id, connection)| (*id, connection.attributes(*id))).collect()
+        lock(&self.open)
+            .iter()
+            .map(|(id, connection)| (*id, connection.attributes(*id)))
+            .collect()
     }
 }
 
@@ -160,7 +191,10 @@ impl Connection {
             ("isAuthenticated", Value::Bool(self.sasl.is_some())),
             ("user", optional(secured.and_then(|tls| tls.user.clone()))),
             ("isEncrypted", Value::Bool(secured.is_some())),
-            ("sslProto", optional(secured.map(|tls| tls.protocol.clone()))),
+            (
+                "sslProto",
+                optional(secured.map(|tls| tls.protocol.clone())),
+            ),
             ("sslCipher", optional(secured.map(|tls| tls.cipher.clone()))),
             ("properties", Value::Map(self.properties.clone())),
             ("sslSsf", Value::Long(strength)),
@@ -174,7 +208,10 @@ impl Connection {
             ("lastDlvSeconds", Value::Null),
             ("enableProtocolTrace", Value::Bool(false)),
             ("meshId", Value::Null),
-            ("tlsOrdinal", secured.map_or(Value::Null, |tls| Value::Ulong(tls.ordinal))),
+            (
+                "tlsOrdinal",
+                secured.map_or(Value::Null, |tls| Value::Ulong(tls.ordinal)),
+            ),
             ("groupCorrelationId", Value::Null),
             ("groupOrdinal", Value::Null),
         ]
@@ -291,7 +328,10 @@ pub(crate) async fn keep<S: Stream>(
 /// Ready once credentials of this ordinal are no longer valid.
 async fn outdated(news: &mut Option<watch::Receiver<Credentials>>, ordinal: u64) {
     if let Some(receiver) = news
-        && receiver.wait_for(|current| current.oldest_valid > ordinal).await.is_ok()
+        && receiver
+            .wait_for(|current| current.oldest_valid > ordinal)
+            .await
+            .is_ok()
     {
         return;
     }

@@ -55,7 +55,12 @@ pub(crate) fn start(
     let address = format!("{host}:{port}");
     let closed = router.stop.child_token();
     let is_http = is_set("http");
-    let mut listener = Listener { port: None, is_http, address, closed: closed.clone() };
+    let mut listener = Listener {
+        port: None,
+        is_http,
+        address,
+        closed: closed.clone(),
+    };
     let bound = bind(&host, &port).and_then(TcpListener::from_std);
     let socket = match bound {
         Ok(socket) => socket,
@@ -74,17 +79,30 @@ pub(crate) fn start(
         }
     };
     listener.port = socket.local_addr().ok().map(|address| address.port());
-    router.log("SERVER", "info", format_args!("Listening on {}", listener.address));
+    router.log(
+        "SERVER",
+        "info",
+        format_args!("Listening on {}", listener.address),
+    );
     if is_http {
-        let pages = http::Pages { healthz: is_set("healthz"), metrics: is_set("metrics") };
-        router.tasks.spawn(http::serve(Arc::clone(router), socket, pages, closed));
+        let pages = http::Pages {
+            healthz: is_set("healthz"),
+            metrics: is_set("metrics"),
+        };
+        router
+            .tasks
+            .spawn(http::serve(Arc::clone(router), socket, pages, closed));
         return listener;
     }
     let is_external = get("saslMechanisms").contains("EXTERNAL");
     let door = Door {
         router: Arc::clone(router),
         role: get("role"),
-        mechanism: if is_external { Mechanism::External } else { Mechanism::Anonymous },
+        mechanism: if is_external {
+            Mechanism::External
+        } else {
+            Mechanism::Anonymous
+        },
         slot,
     };
     router.tasks.spawn(admit(Arc::new(door), socket, closed));
@@ -124,7 +142,8 @@ async fn admit(door: Arc<Door>, socket: TcpListener, closed: CancellationToken) 
                 let tasks = door.router.tasks.clone();
                 tasks.spawn(async move {
                     let stop = door.router.stop.clone();
-                    stop.run_until_cancelled(door.receive(stream, peer.to_string())).await;
+                    stop.run_until_cancelled(door.receive(stream, peer.to_string()))
+                        .await;
                 });
             }
             // Out of descriptors, most likely: let some be closed.
@@ -153,16 +172,22 @@ impl Door {
         };
         let credentials = slot.current();
         let Config::Server(config) = &credentials.config else {
-            return Err(io::Error::other("a listener without a server's credentials"));
+            return Err(io::Error::other(
+                "a listener without a server's credentials",
+            ));
         };
         let acceptor = TlsAcceptor::from(Arc::clone(config));
         let stream = limited(acceptor.accept(stream)).await?;
         let (_, session) = stream.get_ref();
         let secured = Secured {
-            user: session.peer_certificates().and_then(|chain| chain.first()).and_then(subject),
+            user: session
+                .peer_certificates()
+                .and_then(|chain| chain.first())
+                .and_then(subject),
             ..Secured::of(session, credentials.ordinal)
         };
-        self.welcome(stream, peer, id, Some((secured, credentials))).await
+        self.welcome(stream, peer, id, Some((secured, credentials)))
+            .await
     }
 
     async fn welcome<S: Stream>(
@@ -175,17 +200,26 @@ impl Door {
         let router = &self.router;
         let has_certificate = secured.as_ref().is_some_and(|(tls, _)| tls.user.is_some());
         if self.mechanism == Mechanism::External && !has_certificate {
-            return Err(io::Error::other("amqp:unauthorized-access Authentication failed [mech=none]"));
+            return Err(io::Error::other(
+                "amqp:unauthorized-access Authentication failed [mech=none]",
+            ));
         }
         let own = router.open(id, &self.role, None);
-        let Opened { mut frames, peer: open, sasl } =
-            limited(wire::accept(stream, self.mechanism, &own)).await?;
+        let Opened {
+            mut frames,
+            peer: open,
+            sasl,
+        } = limited(wire::accept(stream, self.mechanism, &own)).await?;
         let is_data = open.properties.as_ref().is_some_and(|properties| {
             properties
                 .iter()
                 .any(|(key, value)| key.0 == ROLE_PROPERTY && text(value) == DATA_ROLE)
         });
-        let role = if is_data { DATA_ROLE } else { self.role.as_str() };
+        let role = if is_data {
+            DATA_ROLE
+        } else {
+            self.role.as_str()
+        };
         let mut connection = Connection::new(role.to_owned(), "in", peer.to_owned(), &open);
         let ordinal = secured.as_ref().map_or(0, |(tls, _)| tls.ordinal);
         connection.sasl = sasl;
@@ -197,8 +231,16 @@ impl Door {
         }
         let is_neighbour = router.is_neighbour(role, &open.container_id);
         let news = self.slot.as_ref().map(|slot| slot.subscribe());
-        let end =
-            keep(router, &row, &mut frames, is_neighbour, ordinal, news, &router.stop).await;
+        let end = keep(
+            router,
+            &row,
+            &mut frames,
+            is_neighbour,
+            ordinal,
+            news,
+            &router.stop,
+        )
+        .await;
         match end {
             End::Closed => Ok(()),
             End::Failed(reason) => Err(io::Error::other(reason)),
@@ -209,7 +251,9 @@ impl Door {
 
 /// A handshake that takes longer than a silent peer is given up.
 async fn limited<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    tokio::time::timeout(IDLE, step)
-        .await
-        .unwrap_or_else(|_| Err(io::Error::other("amqp:resource-limit-exceeded local-idle-timeout expired")))
+    tokio::time::timeout(IDLE, step).await.unwrap_or_else(|_| {
+        Err(io::Error::other(
+            "amqp:resource-limit-exceeded local-idle-timeout expired",
+        ))
+    })
 }

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
 use crate::config::Config;
-use crate::link::{Links, lock};
+use crate::link::{Connection, Links, lock};
 use crate::wire::MAX_FRAME_SIZE;
 
 /// Where log lines go, one at a time, in the router's format without a time.
@@ -47,7 +47,10 @@ impl Router {
         };
         say("product", Value::String("skupper-router".to_owned()));
         say("version", Value::String(VERSION.to_owned()));
-        say("qd.conn-id", Value::Long(i64::try_from(id).unwrap_or_default()));
+        say(
+            "qd.conn-id",
+            Value::Long(i64::try_from(id).unwrap_or_default()),
+        );
         if role == DATA_ROLE {
             say(ROLE_PROPERTY, Value::String(role.to_owned()));
         }
@@ -63,6 +66,48 @@ impl Router {
             desired_capabilities: None,
             properties: Some(properties),
         }
+    }
+}
+
+impl Router {
+    /// Logs that a connection is open, and returns what a connector shows of it.
+    pub(crate) fn opened(&self, id: u64, connection: &Connection) -> String {
+        let Connection {
+            direction,
+            host,
+            container,
+            sasl,
+            secured,
+            ..
+        } = connection;
+        let encrypted = secured.as_ref().map_or("no", |tls| tls.protocol.as_str());
+        let user = secured
+            .as_ref()
+            .and_then(|tls| tls.user.as_deref())
+            .unwrap_or("(null)");
+        let text = format!(
+            "[C{id}] Connection Opened: dir={direction} host={host} encrypted={encrypted} \
+             auth={} user={user} container_id={container}",
+            sasl.unwrap_or("no")
+        );
+        self.log("SERVER", "info", format_args!("{text}"));
+        text
+    }
+
+    /// Does a connection of this role make this router a neighbour?
+    pub(crate) fn is_neighbour(&self, role: &str, container: &str) -> bool {
+        if role != "inter-router" {
+            return false;
+        }
+        if container == self.id {
+            self.log(
+                "ROUTER_HELLO",
+                "critical",
+                format_args!("Detected Neighbor Router with a Duplicate ID - {container}"),
+            );
+            return false;
+        }
+        true
     }
 }
 
@@ -103,7 +148,9 @@ impl Standin {
     pub fn start(config: Config, log: Log) -> Result<Self, StartError> {
         let router = Arc::new(Router {
             id: config.router_text("id").unwrap_or_default(),
-            mode: config.router_text("mode").unwrap_or_else(|| "standalone".to_owned()),
+            mode: config
+                .router_text("mode")
+                .unwrap_or_else(|| "standalone".to_owned()),
             links: Arc::default(),
             agent: Mutex::new(Agent::default()),
             tasks: TaskTracker::new(),
@@ -118,7 +165,10 @@ impl Standin {
         router.log(
             "SERVER",
             "info",
-            format_args!("Operational, 4 Threads Running (process ID {})", std::process::id()),
+            format_args!(
+                "Operational, 4 Threads Running (process ID {})",
+                std::process::id()
+            ),
         );
         Ok(standin)
     }
@@ -132,8 +182,8 @@ impl Standin {
     pub async fn stop(self) {
         self.router.stop.cancel();
         self.router.tasks.close();
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), self.router.tasks.wait())
-            .await;
+        let _ =
+            tokio::time::timeout(std::time::Duration::from_secs(1), self.router.tasks.wait()).await;
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) type Attributes = BTreeMap<String, Value>;
 pub(crate) const PREFIX: &str = "io.skupper.router.";
 
 /// One type of entity.
+#[derive(Debug)]
 pub(crate) struct EntityType {
     /// The name without its prefix.
     pub(crate) name: &'static str,
@@ -22,6 +23,7 @@ pub(crate) struct EntityType {
 }
 
 /// One attribute, beside `name`, `identity` and `type`, which every entity has.
+#[derive(Debug)]
 pub(crate) struct Attribute {
     pub(crate) name: &'static str,
     kind: Kind,
@@ -30,7 +32,7 @@ pub(crate) struct Attribute {
     update: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Kind {
     Text,
     Integer,
@@ -41,7 +43,7 @@ enum Kind {
 }
 
 /// What stands in for an attribute that is not given.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Missing {
     Null,
     Fault,
@@ -52,12 +54,24 @@ enum Missing {
 
 /// An attribute that CREATE may set.
 const fn given(name: &'static str, kind: Kind) -> Attribute {
-    Attribute { name, kind, missing: Missing::Null, create: true, update: false }
+    Attribute {
+        name,
+        kind,
+        missing: Missing::Null,
+        create: true,
+        update: false,
+    }
 }
 
 /// An attribute that only the router itself sets.
 const fn shown(name: &'static str, kind: Kind) -> Attribute {
-    Attribute { name, kind, missing: Missing::Null, create: false, update: false }
+    Attribute {
+        name,
+        kind,
+        missing: Missing::Null,
+        create: false,
+        update: false,
+    }
 }
 
 impl Attribute {
@@ -72,8 +86,13 @@ impl Attribute {
     }
 }
 
-const ROLES: Kind =
-    Kind::Choice(&["normal", "inter-router", "route-container", "edge", "inter-edge"]);
+const ROLES: Kind = Kind::Choice(&[
+    "normal",
+    "inter-router",
+    "route-container",
+    "edge",
+    "inter-edge",
+]);
 const STRIP: Kind = Kind::Choice(&["in", "out", "both", "no"]);
 const DISTRIBUTION: Kind = Kind::Choice(&["multicast", "closest", "balanced", "unavailable"]);
 const FAMILY: Kind = Kind::Choice(&["IPv4", "IPv6"]);
@@ -132,7 +151,10 @@ static TYPES: &[EntityType] = &[
     EntityType {
         name: "network",
         operations: &["UPDATE"],
-        attributes: &[given("networkId", Kind::Text).updatable(), given("tenantId", Kind::Text)],
+        attributes: &[
+            given("networkId", Kind::Text).updatable(),
+            given("tenantId", Kind::Text),
+        ],
     },
     EntityType {
         name: "site",
@@ -252,8 +274,11 @@ static TYPES: &[EntityType] = &[
             given("host", Kind::Text).or(Missing::Text("")),
             given("backlog", Kind::Integer).or(Missing::Integer(0)),
             given("port", Kind::Text),
-            given("multiAddressStrategy", Kind::Choice(&["none", "priority", "weighted"]))
-                .or(Missing::Text("none")),
+            given(
+                "multiAddressStrategy",
+                Kind::Choice(&["none", "priority", "weighted"]),
+            )
+            .or(Missing::Text("none")),
             given("siteId", Kind::Text),
             shown("connectionsOpened", Kind::Integer),
             shown("connectionsClosed", Kind::Integer),
@@ -263,9 +288,12 @@ static TYPES: &[EntityType] = &[
             given("authenticatePeer", Kind::Boolean).or(Missing::Boolean(false)),
             shown("operStatus", Kind::Choice(&["up", "down"])),
             shown("connectionMsg", Kind::Text),
-            given("observer", Kind::Choice(&["none", "auto", "http1", "http2"]))
-                .or(Missing::Text("auto"))
-                .updatable(),
+            given(
+                "observer",
+                Kind::Choice(&["none", "auto", "http1", "http2"]),
+            )
+            .or(Missing::Text("auto"))
+            .updatable(),
         ],
     },
     EntityType {
@@ -331,21 +359,33 @@ impl EntityType {
 
     /// The name as it begins an identity.
     pub(crate) fn identity_prefix(&self) -> &'static str {
-        self.name.strip_prefix("router.config.").unwrap_or(self.name)
+        self.name
+            .strip_prefix("router.config.")
+            .unwrap_or(self.name)
     }
 
     /// All attribute names, in the order of a QUERY that names none.
     pub(crate) fn attribute_names(&self) -> impl Iterator<Item = &'static str> {
-        self.attributes.iter().map(|a| a.name).chain(["name", "identity", "type"])
+        self.attributes
+            .iter()
+            .map(|a| a.name)
+            .chain(["name", "identity", "type"])
     }
 
     fn attribute(&self, name: &str) -> Result<Option<&'static Attribute>, Fault> {
         if matches!(name, "name" | "identity" | "type") {
             return Ok(None);
         }
-        self.attributes.iter().find(|a| a.name == name).map(Some).ok_or_else(|| {
-            Fault::validation(format!("Unknown attribute '{name}' for '{}'", self.long_name()))
-        })
+        self.attributes
+            .iter()
+            .find(|a| a.name == name)
+            .map(Some)
+            .ok_or_else(|| {
+                Fault::validation(format!(
+                    "Unknown attribute '{name}' for '{}'",
+                    self.long_name()
+                ))
+            })
     }
 
     /// May this type be asked for `operation`, in capitals?
@@ -363,10 +403,13 @@ impl EntityType {
     /// May CREATE set these?
     pub(crate) fn check_create(&self, attributes: &Attributes) -> Result<(), Fault> {
         for name in attributes.keys() {
-            let forbidden =
-                self.attribute(name)?.map_or(name == "identity", |attribute| !attribute.create);
+            let forbidden = self
+                .attribute(name)?
+                .map_or(name == "identity", |attribute| !attribute.create);
             if forbidden {
-                return Err(Fault::validation(format!("Cannot set attribute '{name}' in CREATE")));
+                return Err(Fault::validation(format!(
+                    "Cannot set attribute '{name}' in CREATE"
+                )));
             }
         }
         Ok(())
@@ -375,7 +418,9 @@ impl EntityType {
     /// May UPDATE turn `old` into `new`? What does not change may always be named.
     pub(crate) fn check_update(&self, new: &Attributes, old: &Attributes) -> Result<(), Fault> {
         for (name, value) in new {
-            let updatable = self.attribute(name)?.is_some_and(|attribute| attribute.update);
+            let updatable = self
+                .attribute(name)?
+                .is_some_and(|attribute| attribute.update);
             if !updatable && old.get(name) != Some(value) {
                 return Err(Fault::validation(format!(
                     "Cannot update attribute '{name}' in UPDATE"
@@ -477,7 +522,10 @@ fn integer(value: &Value) -> Result<i64, Fault> {
         other => number(other),
     };
     parsed.ok_or_else(|| {
-        Fault::validation(format!("invalid literal for int() with base 10: '{}'", text(value)))
+        Fault::validation(format!(
+            "invalid literal for int() with base 10: '{}'",
+            text(value)
+        ))
     })
 }
 
@@ -492,7 +540,9 @@ fn boolean(value: &Value) -> Result<bool, Fault> {
         Value::String(word) => match word.to_lowercase().as_str() {
             "yes" | "true" | "on" => Ok(true),
             "no" | "false" | "off" => Ok(false),
-            _ => Err(Fault::validation(format!("Invalid Boolean value ''{word}''"))),
+            _ => Err(Fault::validation(format!(
+                "Invalid Boolean value ''{word}''"
+            ))),
         },
         other => Ok(number(other) != Some(0)),
     }
@@ -500,7 +550,12 @@ fn boolean(value: &Value) -> Result<bool, Fault> {
 
 fn choice(tags: &[&str], value: &Value) -> Result<Value, Fault> {
     let given = text(value);
-    let by_index = || given.parse::<usize>().ok().and_then(|index| tags.get(index));
+    let by_index = || {
+        given
+            .parse::<usize>()
+            .ok()
+            .and_then(|index| tags.get(index))
+    };
     tags.iter()
         .find(|tag| **tag == given)
         .or_else(by_index)

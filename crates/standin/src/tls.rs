@@ -136,7 +136,11 @@ impl Profile {
 
     fn load(&self, usage: Usage) -> Result<Credentials, Fault> {
         self.check_complete(usage)?;
-        let roots = self.ca.as_deref().map(|path| self.roots(path, usage)).transpose()?;
+        let roots = self
+            .ca
+            .as_deref()
+            .map(|path| self.roots(path, usage))
+            .transpose()?;
         let identity = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Some(self.identity(certificate, key, usage)?),
             _ => None,
@@ -146,21 +150,33 @@ impl Profile {
         let config = match usage {
             Usage::Listener { authenticate_peer } | Usage::TcpListener { authenticate_peer } => {
                 let demanded = roots.filter(|_| authenticate_peer);
-                self.server(demanded, identity, &versions, usage).map(Config::Server)
+                self.server(demanded, identity, &versions, usage)
+                    .map(Config::Server)
             }
-            Usage::Connector { .. } | Usage::TcpConnector => {
-                self.client(roots.unwrap_or_default(), identity, &versions, usage)
-                    .map(Config::Client)
-            }
+            Usage::Connector { .. } | Usage::TcpConnector => self
+                .client(
+                    roots.unwrap_or_else(RootCertStore::empty),
+                    identity,
+                    &versions,
+                    usage,
+                )
+                .map(Config::Client),
         }?;
-        Ok(Credentials { ordinal: self.ordinal, oldest_valid: self.oldest_valid, config })
+        Ok(Credentials {
+            ordinal: self.ordinal,
+            oldest_valid: self.oldest_valid,
+            config,
+        })
     }
 
     /// Which files must be named at all.
     fn check_complete(&self, usage: Usage) -> Result<(), Fault> {
         let name = &self.name;
-        let wrong =
-            |text: &str| Err(Fault::configuration(format_args!("{text} (sslProfile: {name})")));
+        let wrong = |text: &str| {
+            Err(Fault::configuration(format_args!(
+                "{text} (sslProfile: {name})"
+            )))
+        };
         match usage {
             Usage::Listener { authenticate_peer } | Usage::TcpListener { authenticate_peer } => {
                 if self.certificate.is_none() {
@@ -210,7 +226,9 @@ impl Profile {
     fn roots(&self, path: &str, usage: Usage) -> Result<RootCertStore, Fault> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(path).ok_or_else(|| self.ca_fault(path, usage))? {
-            roots.add(certificate).map_err(|_| self.ca_fault(path, usage))?;
+            roots
+                .add(certificate)
+                .map_err(|_| self.ca_fault(path, usage))?;
         }
         Ok(roots)
     }
@@ -228,7 +246,10 @@ impl Profile {
             return Ok(rustls::ALL_VERSIONS.to_vec());
         };
         let mut versions = Vec::new();
-        for word in protocols.split([' ', ',', ';']).filter(|word| !word.is_empty()) {
+        for word in protocols
+            .split([' ', ',', ';'])
+            .filter(|word| !word.is_empty())
+        {
             match word {
                 "TLSv1.2" => versions.push(&rustls::version::TLS12),
                 "TLSv1.3" => versions.push(&rustls::version::TLS13),
@@ -247,10 +268,15 @@ impl Profile {
 
     /// Ciphers are looked at and not obeyed: a list without one plausible name is refused.
     fn check_ciphers(&self) -> Result<(), Fault> {
-        const BEGINNINGS: [&str; 9] =
-            ["ALL", "DEFAULT", "HIGH", "MEDIUM", "ECDH", "DHE", "AES", "TLS_", "CHACHA20"];
+        const BEGINNINGS: [&str; 9] = [
+            "ALL", "DEFAULT", "HIGH", "MEDIUM", "ECDH", "DHE", "AES", "TLS_", "CHACHA20",
+        ];
         match &self.ciphers {
-            Some(ciphers) if !ciphers.split(':').any(|c| BEGINNINGS.iter().any(|b| c.starts_with(b))) => {
+            Some(ciphers)
+                if !ciphers
+                    .split(':')
+                    .any(|c| BEGINNINGS.iter().any(|b| c.starts_with(b))) =>
+            {
                 Err(Fault::configuration(format_args!(
                     "Failed to configure TLS Ciphers '{ciphers}' for sslProfile '{}'. Use openssl ciphers -v <ciphers> to validate",
                     self.name
@@ -299,7 +325,12 @@ impl Profile {
         versions: &[&'static SupportedProtocolVersion],
         usage: Usage,
     ) -> Result<Arc<ClientConfig>, Fault> {
-        let verify_hostname = !matches!(usage, Usage::Connector { verify_hostname: false });
+        let verify_hostname = !matches!(
+            usage,
+            Usage::Connector {
+                verify_hostname: false
+            }
+        );
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
             .map_err(|_| self.certificate_fault(usage))?
@@ -332,7 +363,9 @@ fn provider() -> Arc<CryptoProvider> {
 /// The certificates of a PEM file: at least one, or `None`.
 fn certificates(path: &str) -> Option<Vec<CertificateDer<'static>>> {
     let pem = read(path)?;
-    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().ok()?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<_, _>>()
+        .ok()?;
     (!found.is_empty()).then_some(found)
 }
 

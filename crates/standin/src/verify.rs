@@ -25,7 +25,11 @@ impl DnsOnlyVerifier {
         algorithms: WebPkiSupportedAlgorithms,
         verify_hostname: bool,
     ) -> Self {
-        Self { roots, algorithms, verify_hostname }
+        Self {
+            roots,
+            algorithms,
+            verify_hostname,
+        }
     }
 }
 
@@ -98,7 +102,9 @@ fn names(certificate: &CertificateDer<'_>, host: &str) -> bool {
 /// Equal but for case, or a `*.` in place of the first label.
 fn covers(pattern: &str, host: &str) -> bool {
     if let Some(suffix) = pattern.strip_prefix("*.") {
-        return host.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(suffix));
+        return host
+            .split_once('.')
+            .is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(suffix));
     }
     pattern.eq_ignore_ascii_case(host)
 }

@@ -10,6 +10,7 @@ use fe2o3_amqp::types::performatives::{Close, Open};
 use fe2o3_amqp::types::primitives::{Array, Binary, Symbol};
 use fe2o3_amqp::types::sasl::{SaslCode, SaslInit, SaslMechanisms, SaslOutcome};
 use futures::{SinkExt, StreamExt};
+use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio_util::codec::length_delimited::{Builder, LengthDelimitedCodec};
@@ -84,7 +85,10 @@ impl<S: Stream> Frames<S> {
             }
             self.0.read_buffer_mut().extend_from_slice(&header[..count]);
         }
-        self.0.read_buffer_mut().split_to(header.len()).copy_to_slice(&mut header);
+        self.0
+            .read_buffer_mut()
+            .split_to(header.len())
+            .copy_to_slice(&mut header);
         Ok(header)
     }
 
@@ -95,8 +99,11 @@ impl<S: Stream> Frames<S> {
 
     /// Cancelling this loses nothing.
     async fn body(&mut self) -> io::Result<BytesMut> {
-        let mut frame =
-            self.0.next().await.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))??;
+        let mut frame = self
+            .0
+            .next()
+            .await
+            .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))??;
         let offset = frame.first().map_or(2, |doff| usize::from(*doff)) * 4;
         let skipped = offset.saturating_sub(4).min(frame.len());
         Ok(frame.split_off(skipped))
@@ -177,10 +184,14 @@ pub(crate) async fn accept<S: Stream>(
         sasl = Some(offer(&mut frames, demanded).await?);
         header = frames.header().await?;
     } else if demanded == Mechanism::External {
-        return Err(invalid("amqp:unauthorized-access Authentication failed [mech=none]"));
+        return Err(invalid(
+            "amqp:unauthorized-access Authentication failed [mech=none]",
+        ));
     }
     if header != AMQP {
-        return Err(invalid("amqp:connection:framing-error AMQP header mismatch"));
+        return Err(invalid(
+            "amqp:connection:framing-error AMQP header mismatch",
+        ));
     }
     frames.send_header(AMQP).await?;
     exchange(frames, own, sasl).await
@@ -195,12 +206,16 @@ pub(crate) async fn connect<S: Stream>(
     let mut frames = Frames::new(stream);
     frames.send_header(SASL).await?;
     if frames.header().await? != SASL {
-        return Err(invalid("amqp:unauthorized-access Authentication failed [mech=none]"));
+        return Err(invalid(
+            "amqp:unauthorized-access Authentication failed [mech=none]",
+        ));
     }
     let name = choose(&mut frames, mechanism).await?;
     frames.send_header(AMQP).await?;
     if frames.header().await? != AMQP {
-        return Err(invalid("amqp:connection:framing-error AMQP header mismatch"));
+        return Err(invalid(
+            "amqp:connection:framing-error AMQP header mismatch",
+        ));
     }
     exchange(frames, own, Some(name)).await
 }
@@ -222,18 +237,33 @@ async fn exchange<S: Stream>(
 /// SASL, the listener's side. EXTERNAL needs a response, if only an empty one.
 async fn offer<S: Stream>(frames: &mut Frames<S>, demanded: Mechanism) -> io::Result<&'static str> {
     let name = demanded.name();
-    let mechanisms =
-        SaslMechanisms { sasl_server_mechanisms: Array(vec![Symbol::from(name)]) };
+    let mechanisms = SaslMechanisms {
+        sasl_server_mechanisms: Array(vec![Symbol::from(name)]),
+    };
     frames.send(1, &encode(&mechanisms)?).await?;
     let init: SaslInit = decode(&frames.body().await?)?;
     let answered = demanded == Mechanism::Anonymous || init.initial_response.is_some();
     let granted = init.mechanism.0 == name && answered;
-    let code = if granted { SaslCode::Ok } else { SaslCode::Auth };
-    frames.send(1, &encode(&SaslOutcome { code, additional_data: None })?).await?;
+    let code = if granted {
+        SaslCode::Ok
+    } else {
+        SaslCode::Auth
+    };
+    frames
+        .send(
+            1,
+            &encode(&SaslOutcome {
+                code,
+                additional_data: None,
+            })?,
+        )
+        .await?;
     if granted {
         return Ok(name);
     }
-    Err(invalid("amqp:unauthorized-access Authentication failed [mech=none]"))
+    Err(invalid(
+        "amqp:unauthorized-access Authentication failed [mech=none]",
+    ))
 }
 
 /// SASL, the connector's side.
@@ -244,7 +274,12 @@ async fn choose<S: Stream>(
     let name = mechanism.name();
     let refused = || invalid("amqp:unauthorized-access Authentication failed [mech=none]");
     let offered: SaslMechanisms = decode(&frames.body().await?)?;
-    if !offered.sasl_server_mechanisms.0.iter().any(|offer| offer.0 == name) {
+    if !offered
+        .sasl_server_mechanisms
+        .0
+        .iter()
+        .any(|offer| offer.0 == name)
+    {
         return Err(refused());
     }
     let init = SaslInit {
@@ -274,8 +309,7 @@ fn encode(performative: &impl serde::Serialize) -> io::Result<Vec<u8>> {
 }
 
 fn decode<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> io::Result<T> {
-    serde_amqp::from_slice(body)
-        .map_err(|fault| invalid(&format!("amqp:decode-error {fault}")))
+    serde_amqp::from_slice(body).map_err(|fault| invalid(&format!("amqp:decode-error {fault}")))
 }
 
 fn invalid(text: &str) -> io::Error {
@@ -297,5 +331,52 @@ pub(crate) fn describe(error: &Error) -> String {
         .ok()
         .and_then(|value| value.as_str().map(str::to_owned))
         .unwrap_or_else(|| format!("{:?}", error.condition));
-    format!("{condition} {}", error.description.as_deref().unwrap_or_default())
+    format!(
+        "{condition} {}",
+        error.description.as_deref().unwrap_or_default()
+    )
+}
+
+/// Did the resolver not know the name?
+pub(crate) fn is_unknown_name(fault: &io::Error) -> bool {
+    fault
+        .to_string()
+        .contains("failed to lookup address information")
+}
+
+/// The router's words for a transport that failed, in the terms of its TLS library.
+pub(crate) fn transport_text(fault: &io::Error) -> String {
+    let tls = fault
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let reason = match tls {
+        Some(rustls::Error::AlertReceived(alert)) => alert_text(*alert),
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "0A000086:SSL routines::certificate verify failed"
+        }
+        Some(rustls::Error::NoCertificatesPresented) => {
+            "0A0000C7:SSL routines::peer did not return a certificate"
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "0A00010B:SSL routines::wrong version number",
+        Some(other) => return format!("amqp:connection:framing-error SSL Failure: {other}"),
+        None if fault.kind() == io::ErrorKind::UnexpectedEof => {
+            "0A000126:SSL routines::unexpected eof while reading"
+        }
+        None => return fault.to_string(),
+    };
+    format!("amqp:connection:framing-error SSL Failure: error:{reason}")
+}
+
+fn alert_text(alert: AlertDescription) -> &'static str {
+    match alert {
+        AlertDescription::UnknownCA => "0A000418:SSL routines::tlsv1 alert unknown ca",
+        AlertDescription::CertificateExpired => {
+            "0A000415:SSL routines::sslv3 alert certificate expired"
+        }
+        AlertDescription::CertificateRequired => {
+            "0A00045C:SSL routines::tlsv13 alert certificate required"
+        }
+        AlertDescription::BadCertificate => "0A000412:SSL routines::sslv3 alert bad certificate",
+        _ => "0A000410:SSL routines::sslv3 alert handshake failure",
+    }
 }

@@ -47,7 +47,10 @@ pub(crate) fn certificates(
 ) -> Result<Vec<CertificateDer<'static>>, ReadCertificates> {
     let file = || text::printable(file, MAX_SUBJECT);
     if pem.len() > MAX_FILE {
-        return Err(ReadCertificates::LimitSize { file: file(), size: pem.len() });
+        return Err(ReadCertificates::LimitSize {
+            file: file(),
+            size: pem.len(),
+        });
     }
     let mut found = Vec::new();
     for section in CertificateDer::pem_slice_iter(pem) {
@@ -109,7 +112,10 @@ pub(crate) fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
 
 /// The common name, made fit to print; empty where there is none.
 pub(crate) fn common_name(name: &X509Name<'_>) -> String {
-    let name = name.iter_common_name().find_map(|name| name.as_str().ok()).unwrap_or_default();
+    let name = name
+        .iter_common_name()
+        .find_map(|name| name.as_str().ok())
+        .unwrap_or_default();
     text::printable(name, MAX_SUBJECT)
 }
 
@@ -144,9 +150,15 @@ fn certificate_facts(der: &[u8], certificate: &X509Certificate<'_>) -> Option<Ce
             .take(MAX_NAMES)
             .map(|ip| ip.to_string())
             .collect(),
-        client: usage.as_ref().is_none_or(|usage| usage.value.any || usage.value.client_auth),
-        server: usage.as_ref().is_none_or(|usage| usage.value.any || usage.value.server_auth),
-        is_ca: constraints.as_ref().is_some_and(|constraints| constraints.value.ca),
+        client: usage
+            .as_ref()
+            .is_none_or(|usage| usage.value.any || usage.value.client_auth),
+        server: usage
+            .as_ref()
+            .is_none_or(|usage| usage.value.any || usage.value.server_auth),
+        is_ca: constraints
+            .as_ref()
+            .is_some_and(|constraints| constraints.value.ca),
         path_length: constraints.and_then(|constraints| constraints.value.path_len_constraint),
         not_before: timestamp(certificate.validity().not_before)?,
         not_after: timestamp(certificate.validity().not_after)?,
@@ -158,7 +170,10 @@ fn certificate_facts(der: &[u8], certificate: &X509Certificate<'_>) -> Option<Ce
         match extension.parsed_extension() {
             ParsedExtension::SubjectKeyIdentifier(id) => facts.key_id = key_id(id.0),
             ParsedExtension::AuthorityKeyIdentifier(authority) => {
-                facts.authority_id = authority.key_identifier.as_ref().and_then(|id| key_id(id.0));
+                facts.authority_id = authority
+                    .key_identifier
+                    .as_ref()
+                    .and_then(|id| key_id(id.0));
             }
             _ => {}
         }

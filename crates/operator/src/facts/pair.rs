@@ -1,8 +1,8 @@
 //! Do a key, a certificate and the CAs beside them belong together?
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, PairFacts};
 use thiserror::Error;
 use x509_parser::certificate::X509Certificate;
@@ -38,13 +38,19 @@ enum FollowChain {
     FindTrusted,
     #[error(transparent)]
     Read(#[from] ReadCertificates),
-    #[error("{subject:?} was issued by {issuer:?}, which is neither in {CERTIFICATE_FILE} nor in {CA_FILE}")]
+    #[error(
+        "{subject:?} was issued by {issuer:?}, which is neither in {CERTIFICATE_FILE} nor in {CA_FILE}"
+    )]
     FindIssuer { subject: String, issuer: String },
-    #[error("{subject:?} was not signed by the {issuer:?} that is in {CA_FILE} or {CERTIFICATE_FILE}")]
+    #[error(
+        "{subject:?} was not signed by the {issuer:?} that is in {CA_FILE} or {CERTIFICATE_FILE}"
+    )]
     VerifySignature { subject: String, issuer: String },
     #[error("{subject:?} is signed in a way that cannot be verified here")]
     KnowAlgorithm { subject: String },
-    #[error("{subject:?} was issued by {issuer:?}, which may not issue it: it is no CA, or its path length forbids it")]
+    #[error(
+        "{subject:?} was issued by {issuer:?}, which may not issue it: it is no CA, or its path length forbids it"
+    )]
     AllowIssuer { subject: String, issuer: String },
     #[error("the chain of {CERTIFICATE_FILE} is too long or too tangled")]
     LimitEffort,
@@ -54,7 +60,9 @@ enum FollowChain {
 pub(crate) fn pair(ca: Option<&[u8]>, certificate: &[u8], key: &[u8]) -> PairFacts {
     PairFacts {
         key_error: key_error(certificate, key),
-        chain_error: chain_error(ca, certificate).err().map(|error| error.to_string()),
+        chain_error: chain_error(ca, certificate)
+            .err()
+            .map(|error| error.to_string()),
     }
 }
 
@@ -64,10 +72,15 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>
         return Err(ReadKey::LimitSize);
     }
     // Both ways to say so: PKCS#8's label, and OpenSSL's old `Proc-Type: 4,ENCRYPTED`.
-    if pem.windows(b"ENCRYPTED".len()).any(|window| window == b"ENCRYPTED") {
+    if pem
+        .windows(b"ENCRYPTED".len())
+        .any(|window| window == b"ENCRYPTED")
+    {
         return Err(ReadKey::DecryptKey);
     }
-    PrivateKeyDer::from_pem_slice(pem).map(Zeroizing::new).map_err(|_| ReadKey::ReadPem)
+    PrivateKeyDer::from_pem_slice(pem)
+        .map(Zeroizing::new)
+        .map_err(|_| ReadKey::ReadPem)
 }
 
 fn key_error(certificate: &[u8], key: &[u8]) -> Option<String> {
@@ -81,14 +94,19 @@ fn key_error(certificate: &[u8], key: &[u8]) -> Option<String> {
     let Some(matches) = certificates(CERTIFICATE_FILE, certificate)
         .and_then(|certificates| {
             let parsed = parsed(CERTIFICATE_FILE, &certificates)?;
-            Ok(parsed.first().zip(signer.public_key()).map(|(certificate, public_key)| {
-                certificate.public_key().raw == public_key.as_ref()
-            }))
+            Ok(parsed
+                .first()
+                .zip(signer.public_key())
+                .map(|(certificate, public_key)| {
+                    certificate.public_key().raw == public_key.as_ref()
+                }))
         })
         .ok()
         .flatten()
     else {
-        return Some(format!("{CERTIFICATE_FILE} holds no certificate that {KEY_FILE} could belong to"));
+        return Some(format!(
+            "{CERTIFICATE_FILE} holds no certificate that {KEY_FILE} could belong to"
+        ));
     };
     (!matches).then(|| format!("{KEY_FILE} belongs to another certificate than {CERTIFICATE_FILE}"))
 }
@@ -165,14 +183,25 @@ fn check_issuer(
             return Err(FollowChain::VerifySignature { subject, issuer });
         }
     }
-    let may_issue = issuer.basic_constraints().ok().flatten().is_some_and(|constraints| {
-        constraints.value.ca
-            && constraints.value.path_len_constraint.is_none_or(|longest| cas <= longest)
-    }) && issuer
-        .key_usage()
-        .is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()));
+    let may_issue = issuer
+        .basic_constraints()
+        .ok()
+        .flatten()
+        .is_some_and(|constraints| {
+            constraints.value.ca
+                && constraints
+                    .value
+                    .path_len_constraint
+                    .is_none_or(|longest| cas <= longest)
+        })
+        && issuer
+            .key_usage()
+            .is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()));
     if may_issue {
         return Ok(());
     }
-    Err(FollowChain::AllowIssuer { subject, issuer: common_name(issuer.subject()) })
+    Err(FollowChain::AllowIssuer {
+        subject,
+        issuer: common_name(issuer.subject()),
+    })
 }

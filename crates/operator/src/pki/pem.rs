@@ -30,6 +30,9 @@ pub(super) fn section(label: &str, der: &[u8]) -> Zeroizing<String> {
     for part in ["-----END ", label, "-----\n"] {
         pem.push_str(part);
     }
-    debug_assert!(pem.capacity() == capacity, "a copy of the key was left behind");
+    debug_assert!(
+        pem.capacity() == capacity,
+        "a copy of the key was left behind"
+    );
     pem
 }

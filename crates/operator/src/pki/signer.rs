@@ -3,7 +3,7 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use rcgen::{Issuer, KeyPair};
+use rcgen::{Certificate, CertificateParams, Issuer, KeyPair};
 use rustls_pki_types::CertificateDer;
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 use thiserror::Error;
@@ -43,7 +43,8 @@ pub enum ReadSigner {
 
 /// A CA, ready to sign.
 pub(super) struct Authority {
-    pub(super) signing: Issuer<'static, Zeroizing<KeyPair>>,
+    certificate: CertificateDer<'static>,
+    key: Zeroizing<KeyPair>,
     /// End of the CA's own validity.
     pub(super) not_after: Timestamp,
     /// PEM of what a peer trusts.
@@ -88,14 +89,23 @@ impl Signer {
         if !may_sign(own) {
             return Err(ReadSigner::BeAuthority);
         }
-        let handed_on =
-            if self.roots.trim().is_empty() { Vec::new() } else { read(CA_FILE, &self.roots)? };
-        let signing = self.signing(own_der)?;
+        let handed_on = if self.roots.trim().is_empty() {
+            Vec::new()
+        } else {
+            read(CA_FILE, &self.roots)?
+        };
+        let key = private_key(self.key.as_bytes())
+            .map_err(|error| ReadSigner::MatchKey(error.to_string()))?;
+        let key = KeyPair::try_from(&*key)
+            .map_err(|error| ReadSigner::MatchKey(error.to_string()))
+            .map(Zeroizing::new)?;
         let not_after = Timestamp::from_second(own.validity().not_after.timestamp())
             .map_err(|error| ReadSigner::ReadFile(error.to_string()))?;
 
-        let (own_roots, between): (Vec<_>, Vec<_>) =
-            chain.iter().zip(&parsed_chain).partition(|(_, parsed)| is_self_signed(parsed));
+        let (own_roots, between): (Vec<_>, Vec<_>) = chain
+            .iter()
+            .zip(&parsed_chain)
+            .partition(|(_, parsed)| is_self_signed(parsed));
         let mut roots: Vec<&CertificateDer<'_>> = own_roots.iter().map(|(der, _)| *der).collect();
         for root in &handed_on {
             if !roots.contains(&root) {
@@ -108,20 +118,27 @@ impl Signer {
         }
         let roots = roots.into_iter().map(written).collect();
         let intermediates = between.into_iter().map(|(der, _)| written(der)).collect();
-        Ok(Authority { signing, not_after, roots, intermediates })
+        Ok(Authority {
+            certificate: own_der.clone(),
+            key,
+            not_after,
+            roots,
+            intermediates,
+        })
     }
+}
 
-    fn signing(
+impl Authority {
+    /// Signs what the parameters say, for the public half of `subject`.
+    pub(super) fn sign(
         &self,
-        certificate: &CertificateDer<'_>,
-    ) -> Result<Issuer<'static, Zeroizing<KeyPair>>, ReadSigner> {
-        let key = private_key(self.key.as_bytes())
-            .map_err(|error| ReadSigner::MatchKey(error.to_string()))?;
-        let key = KeyPair::try_from(&*key)
-            .map_err(|error| ReadSigner::MatchKey(error.to_string()))
-            .map(Zeroizing::new)?;
-        Issuer::from_ca_cert_der(certificate, key)
-            .map_err(|error| ReadSigner::ReadFile(error.to_string()))
+        params: &CertificateParams,
+        subject: &KeyPair,
+    ) -> Result<Certificate, rcgen::Error> {
+        params.signed_by(
+            subject,
+            &Issuer::from_ca_cert_der(&self.certificate, &*self.key)?,
+        )
     }
 }
 

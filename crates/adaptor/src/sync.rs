@@ -1,0 +1,231 @@
+//! How does the router come to what is wanted, and stay there?
+//!
+//! One loop, driven by four things: the folder changed, a refused change is due again, it is time to look at the links, or
+//! the connection was lost. Each ends in a pass from what the router says it has to what the folder says it should have,
+//! so there is no other path for a start, a restart, or an outage. Dropped anywhere, it leaves a valid router behind.
+
+mod desired;
+mod link;
+mod pass;
+mod probe;
+mod record;
+mod refusal;
+
+use crate::args::Args;
+use crate::credentials::Store;
+use crate::error::AskRouter;
+use crate::management::Management;
+use crate::mount::Mount;
+use crate::telemetry::Health;
+use desired::Desired;
+use record::Record;
+use refusal::Refusals;
+pub(crate) use refusal::pause;
+use spanwire_router::diff::Live;
+use spanwire_router::entity::{EntityType, Mode};
+use spanwire_router::report::{LinkReport, Refused, Report, RouterReport};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+/// The first and the longest pause between two attempts to connect: each makes the router log two or three lines.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// How often links are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looking takes at most one part in this many of the time: rows grow with the streams that a router carries.
+const LOOK_SHARE: u32 = 20;
+
+/// The state of the loop.
+pub(crate) struct Sync {
+    address: String,
+    mount: Mount,
+    store: Store,
+    reports: watch::Sender<Report>,
+    health: Arc<Health>,
+    desired: Desired,
+    /// What this router process has accepted from us. Forgotten with the connection.
+    record: Record,
+    refusals: Refusals,
+    live: Live,
+    links: BTreeMap<String, LinkReport>,
+    router: RouterReport,
+    /// What is wanted and cannot be tried yet.
+    waiting: Vec<Refused>,
+    settled: bool,
+    /// The last failure to reach the router that was logged: each is told once.
+    told: Option<String>,
+}
+
+impl Sync {
+    /// A loop that has not read anything yet.
+    pub(crate) fn new(args: &Args, reports: watch::Sender<Report>, health: Arc<Health>) -> Self {
+        Self {
+            address: args.management.clone(),
+            mount: Mount::new(args.config_dir.clone()),
+            store: Store::new(args.certs_dir.clone()),
+            reports,
+            health,
+            desired: Desired::default(),
+            record: Record::default(),
+            refusals: Refusals::default(),
+            live: Live::default(),
+            links: BTreeMap::new(),
+            router: RouterReport::default(),
+            waiting: Vec::new(),
+            settled: false,
+            told: None,
+        }
+    }
+
+    /// Runs for ever.
+    pub(crate) async fn run(mut self) {
+        self.read_mount();
+        self.publish();
+        loop {
+            let mut router = self.connect().await;
+            let error = match self.tend(&mut router).await {
+                Ok(never) => match never {},
+                Err(error) => error,
+            };
+            self.lose(&error);
+        }
+    }
+
+    /// Connects, however long it takes; files are taken from the folder meanwhile.
+    async fn connect(&mut self) -> Management {
+        let (mut pause, longest) = PAUSES;
+        loop {
+            self.health.beat();
+            match Management::connect(&self.address).await {
+                Ok(router) => return router,
+                Err(error) => self.tell(&error),
+            }
+            tokio::select! {
+                () = sleep(pause) => pause = (pause * 2).min(longest),
+                () = self.mount.changed() => {
+                    self.read_mount();
+                    self.publish();
+                }
+            }
+        }
+    }
+
+    /// Keeps one router as it should be, until the connection is lost.
+    async fn tend(
+        &mut self,
+        router: &mut Management,
+    ) -> Result<std::convert::Infallible, AskRouter> {
+        self.meet(router).await?;
+        self.pass(router).await?;
+        self.told = None;
+        let mut look = Instant::now();
+        loop {
+            self.health.beat();
+            let due = self.refusals.next_due();
+            tokio::select! {
+                error = router.lost() => return Err(error),
+                () = self.mount.changed() => {
+                    self.read_mount();
+                    self.pass(router).await?;
+                }
+                () = sleep_until(due.unwrap_or(look)), if due.is_some() => self.pass(router).await?,
+                () = sleep_until(look) => {
+                    let started = Instant::now();
+                    self.look(router).await?;
+                    look = Instant::now() + LOOK.max(started.elapsed() * LOOK_SHARE);
+                }
+            }
+            self.publish();
+        }
+    }
+
+    /// Learns whose management this is.
+    async fn meet(&mut self, router: &mut Management) -> Result<(), AskRouter> {
+        let rows = router
+            .query(EntityType::Router.management_name(), &["id", "mode"])
+            .await?;
+        let text = |name: &str| rows.first()?.get(name)?.as_str().map(str::to_owned);
+        self.router.id = text("id");
+        self.router.mode = match text("mode").as_deref() {
+            Some("interior") => Some(Mode::Interior),
+            Some("edge") => Some(Mode::Edge),
+            Some("standalone") => Some(Mode::Standalone),
+            _ => None,
+        };
+        let live = pass::read(router).await?;
+        // A router that still has what it took from us is the one that we knew.
+        let is_known = self.router.starts > 0 && self.record.is_in(&live);
+        if !is_known {
+            if self.router.starts > 0 {
+                self.router.exits += 1;
+            }
+            self.router.starts += 1;
+        }
+        self.record = Record::default();
+        self.refusals.clear();
+        info!(
+            id = self.router.id,
+            starts = self.router.starts,
+            is_known,
+            "Connected to the router"
+        );
+        Ok(())
+    }
+
+    fn lose(&mut self, error: &AskRouter) {
+        self.tell(error);
+        self.health.set_ready(false);
+        self.settled = false;
+        for link in self.links.values_mut() {
+            link::lose(link);
+        }
+        self.publish();
+    }
+
+    fn tell(&mut self, error: &AskRouter) {
+        let error = error.to_string();
+        if self.told.as_ref() != Some(&error) {
+            warn!(
+                address = self.address,
+                error, "Lost the router; trying again"
+            );
+            self.told = Some(error);
+        }
+    }
+
+    fn read_mount(&mut self) {
+        let snapshot = self.mount.read();
+        self.desired.take(snapshot, &self.store);
+    }
+
+    /// Says how things stand, if that has changed.
+    fn publish(&mut self) {
+        let mut refused = self.desired.faults();
+        refused.extend(self.refusals.refused());
+        refused.extend(self.waiting.iter().cloned());
+        refused.sort();
+        refused.dedup();
+        let report = Report {
+            revision: self.desired.revision.clone(),
+            settled: self.settled,
+            refused,
+            credentials: self.record.versions(),
+            links: self.links.clone(),
+            router: self.router.clone(),
+            adaptor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            omitted: 0,
+        };
+        self.reports.send_if_modified(|last| {
+            let is_new = *last != report;
+            if is_new {
+                *last = report;
+            }
+            is_new
+        });
+    }
+}

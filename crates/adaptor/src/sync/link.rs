@@ -1,0 +1,172 @@
+//! Is each link up, and to whom?
+//!
+//! A connector's own status says `SUCCESS` as soon as it dials, so it is not asked (`facts/router.md` §4). A link is up when
+//! a connection that we dialled is open and, on an interior router, the peer is a neighbour of ours: `linkState` of our own
+//! node tells a dead peer within three seconds. An edge router has no neighbours; there the connection is all.
+
+use super::Sync;
+use crate::clock;
+use crate::error::AskRouter;
+use crate::management::{Management, Row};
+use serde_json::Value;
+use spanwire_router::entity::{Connector, Entity, EntityType, Role};
+use spanwire_router::report::LinkReport;
+use std::collections::{BTreeMap, BTreeSet};
+use tracing::info;
+
+const CONNECTION: &str = "io.skupper.router.connection";
+const NODE: &str = "io.skupper.router.router.node";
+
+impl Sync {
+    /// Looks at the links.
+    ///
+    /// # Errors
+    /// The connection is lost or in doubt.
+    pub(super) async fn look(&mut self, router: &mut Management) -> Result<(), AskRouter> {
+        let connectors: Vec<&Connector> = self
+            .desired
+            .document
+            .entities
+            .iter()
+            .filter_map(connector)
+            .collect();
+        if connectors.is_empty() {
+            self.links.clear();
+            return Ok(());
+        }
+        let neighbours = if connectors
+            .iter()
+            .any(|connector| connector.role == Role::InterRouter)
+        {
+            neighbours(&router.query(NODE, &["id", "nextHop", "linkState"]).await?)
+        } else {
+            BTreeSet::new()
+        };
+        let columns = ["container", "role", "dir", "host", "opened", "sslProto"];
+        let connections = router.query(CONNECTION, &columns).await?;
+        let mut links: BTreeMap<String, LinkReport> = connectors
+            .iter()
+            .map(|connector| {
+                (
+                    connector.name.clone(),
+                    link(connector, &connections, &neighbours),
+                )
+            })
+            .collect();
+        if links.values().any(|link| !link.up) {
+            let columns = ["name", "connectionMsg"];
+            let rows = router
+                .query(EntityType::Connector.management_name(), &columns)
+                .await?;
+            explain(&mut links, &rows);
+        }
+        for (name, link) in &mut links {
+            let last = self.links.get(name);
+            link.since = match last {
+                Some(last) if last.up == link.up => last.since.clone(),
+                _ => Some(clock::timestamp()),
+            };
+            if last.is_some_and(|last| last.up) != link.up {
+                info!(
+                    link = name,
+                    up = link.up,
+                    remote = link.remote,
+                    "A link changed"
+                );
+            }
+        }
+        self.links = links;
+        Ok(())
+    }
+}
+
+/// What is known of a link whose router cannot be asked.
+pub(super) fn lose(link: &mut LinkReport) {
+    if link.up {
+        *link = LinkReport {
+            since: Some(clock::timestamp()),
+            message: Some("the router cannot be reached".to_owned()),
+            ..LinkReport::default()
+        };
+    }
+}
+
+fn connector(entity: &Entity) -> Option<&Connector> {
+    match entity {
+        Entity::Connector(connector)
+            if matches!(connector.role, Role::InterRouter | Role::Edge) =>
+        {
+            Some(connector)
+        }
+        _ => None,
+    }
+}
+
+/// The link of a connector, by the connections that were dialled to its host and port. Rows carry no connector's name.
+fn link(connector: &Connector, connections: &[Row], neighbours: &BTreeSet<String>) -> LinkReport {
+    let target = format!("{}:{}", connector.host, connector.port);
+    let role = match connector.role {
+        Role::Edge => "edge",
+        _ => "inter-router",
+    };
+    let is_ours = |row: &&Row| {
+        text(row, "dir") == Some("out")
+            && text(row, "role") == Some(role)
+            && text(row, "host") == Some(&target)
+            && row.get("opened").and_then(Value::as_bool) == Some(true)
+    };
+    let is_up = |row: &Row| {
+        let container = text(row, "container").unwrap_or_default();
+        connector.role == Role::Edge || neighbours.contains(container)
+    };
+    let rows: Vec<&Row> = connections.iter().filter(is_ours).collect();
+    let up = rows.iter().find(|row| is_up(row));
+    let Some(row) = up.or(rows.first()) else {
+        return LinkReport::default();
+    };
+    LinkReport {
+        up: up.is_some(),
+        remote: text(row, "container").map(str::to_owned),
+        since: None,
+        tls: text(row, "sslProto")
+            .filter(|protocol| !protocol.is_empty())
+            .map(str::to_owned),
+        message: None,
+    }
+}
+
+/// The ids of the routers next to ours, from our own node's row. A peer's row is no proof: it outlives it by a minute.
+fn neighbours(nodes: &[Row]) -> BTreeSet<String> {
+    let own = nodes
+        .iter()
+        .find(|row| text(row, "nextHop") == Some("(self)"));
+    match own.and_then(|row| row.get("linkState")) {
+        Some(Value::Array(ids)) => ids
+            .iter()
+            .filter_map(|id| id.as_str().map(str::to_owned))
+            .collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// Adds what connectors say of their last failure to links that are not up.
+fn explain(links: &mut BTreeMap<String, LinkReport>, connectors: &[Row]) {
+    for row in connectors {
+        let link = text(row, "name").and_then(|name| links.get_mut(name));
+        if let Some(link) = link.filter(|link| !link.up && link.remote.is_none()) {
+            link.message = text(row, "connectionMsg").map(without_number);
+        }
+    }
+}
+
+/// `[C17] what happened` without the connection's number: it is another at each try, and what is reported must rest.
+fn without_number(message: &str) -> String {
+    let number = message
+        .strip_prefix("[C")
+        .and_then(|rest| rest.split_once("] "));
+    number.map_or(message, |(_, rest)| rest).to_owned()
+}
+
+fn text<'a>(row: &'a Row, column: &str) -> Option<&'a str> {
+    row.get(column)?.as_str()
+}

@@ -1,0 +1,335 @@
+//! What is done in one pass?
+//!
+//! Read what the router has, make one change after the other, believe only its answers, read again. A refusal is noted and
+//! the way to what is wanted is computed anew without it, so it costs its own entity and what depends on that.
+
+use super::refusal::REMOVAL;
+use super::{Sync, probe};
+use crate::error::AskRouter;
+use crate::management::{Management, entity};
+use spanwire_router::diff::{Change, Live, Wanted, diff, matches};
+use spanwire_router::entity::{Entity, EntityId, EntityType, Listener};
+use spanwire_router::report::{Refused, reason};
+use std::collections::BTreeSet;
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+/// The types of entities that a pass may change.
+const TYPES: [EntityType; 3] = [
+    EntityType::SslProfile,
+    EntityType::Connector,
+    EntityType::Listener,
+];
+
+/// A pass that computed its way this often is going in circles.
+const MAX_ROUNDS: usize = 10_000;
+
+/// What the router has.
+pub(super) async fn read(router: &mut Management) -> Result<Live, AskRouter> {
+    let mut entities = Vec::new();
+    for entity_type in TYPES {
+        let rows = router.query(entity_type.management_name(), &[]).await?;
+        entities.extend(rows.into_iter().filter_map(|row| entity(entity_type, row)));
+    }
+    Ok(Live::new(entities))
+}
+
+impl Sync {
+    /// Brings the router to what is wanted, as far as it lets us.
+    ///
+    /// # Errors
+    /// The connection is lost or in doubt.
+    pub(super) async fn pass(&mut self, router: &mut Management) -> Result<(), AskRouter> {
+        let now = Instant::now();
+        self.settled = false;
+        self.read_live(router).await?;
+        let mut changed = false;
+        for round in 0.. {
+            self.give_up_stale();
+            let changes = diff(&self.wanted(now), &self.live);
+            if changes.is_empty() {
+                break;
+            }
+            if round == MAX_ROUNDS {
+                error!(rounds = round, "Gave a pass up that came to no end");
+                break;
+            }
+            for change in changes {
+                self.health.beat();
+                changed = true;
+                if !self.make(router, &change).await? {
+                    break;
+                }
+                if self.mount.has_changed() {
+                    self.read_mount();
+                    break;
+                }
+            }
+        }
+        if changed {
+            self.read_live(router).await?;
+            self.compare(now);
+        }
+        self.waiting = self.left_over(now);
+        self.settled = true;
+        self.health.set_ready(true);
+        self.remember();
+        Ok(())
+    }
+
+    async fn read_live(&mut self, router: &mut Management) -> Result<(), AskRouter> {
+        let live = read(router).await?;
+        let doubted = self.record.doubted(&live);
+        self.live = live.doubting(doubted);
+        Ok(())
+    }
+
+    /// What the router should have at this time, with what was refused lately left as it is.
+    fn wanted(&self, now: Instant) -> Wanted {
+        let is_waiting = |id: &EntityId, form: &str| self.refusals.is_waiting(id, form, now);
+        let profiles = self
+            .record
+            .wanted(&self.desired, &self.store, &self.live, is_waiting);
+        let wanted = Wanted::new(&self.desired.document, profiles);
+        let users = wanted
+            .iter()
+            .filter(|(id, _)| id.entity_type != EntityType::SslProfile);
+        let refused = users.filter(|(id, entity)| is_waiting(id, &form(entity)));
+        let kept = self.live.iter().filter(|(id, _)| is_waiting(id, REMOVAL));
+        let held: Vec<EntityId> = refused
+            .map(|(id, _)| id.clone())
+            .chain(kept.map(|(id, _)| id.clone()))
+            .collect();
+        wanted.holding(held)
+    }
+
+    /// Forgets refusals of what is not wanted any more, or not in that form.
+    fn give_up_stale(&mut self) {
+        if self.refusals.is_empty() {
+            return;
+        }
+        let (desired, record, store, live) = (&self.desired, &self.record, &self.store, &self.live);
+        let entities = desired.document.entities.iter();
+        let users: BTreeSet<(EntityId, String)> = entities
+            .filter(|entity| entity.entity_type() != EntityType::SslProfile)
+            .filter_map(|entity| Some((entity.id()?, form(entity))))
+            .collect();
+        self.refusals.keep(|id, refused| match id.entity_type {
+            _ if refused == REMOVAL => live.get(id).is_some(),
+            EntityType::SslProfile => {
+                desired
+                    .versions
+                    .get(&id.name)
+                    .is_some_and(|version| version == refused)
+                    || record.version(&id.name) == Some(refused)
+                    || store.current(&id.name).as_deref() == Some(refused)
+            }
+            _ => users.contains(&(id.clone(), refused.to_owned())),
+        });
+    }
+
+    /// Makes one change; whether the next may follow.
+    async fn make(&mut self, router: &mut Management, change: &Change) -> Result<bool, AskRouter> {
+        let id = change.id();
+        if let Change::Create(Entity::Listener(listener)) = change
+            && probe::is_taken(listener).await
+        {
+            self.refuse_port(listener, "something else listens on it");
+            return Ok(false);
+        }
+        match router.change(change).await {
+            Ok(()) => {}
+            Err(AskRouter::Refuse { status: 404, .. }) if matches!(change, Change::Delete(_)) => {}
+            Err(AskRouter::Refuse {
+                status,
+                description,
+            }) => {
+                self.refuse(change, format!("{description} ({status})"));
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        self.live.apply(change);
+        self.refusals.forget(&id);
+        match change {
+            Change::Create(Entity::SslProfile(profile)) | Change::Update(profile) => {
+                self.record.accept(&self.store, profile);
+                self.retry_users(&profile.name);
+                let version = self.record.version(&profile.name);
+                info!(
+                    profile = profile.name,
+                    version,
+                    ordinal = profile.ordinal,
+                    "Gave the router a credential"
+                );
+            }
+            Change::Create(Entity::Listener(listener)) => {
+                info!(
+                    listener = listener.name,
+                    port = listener.port,
+                    "Created a listener"
+                );
+                if !probe::opens(listener).await {
+                    return self.withdraw(router, listener).await;
+                }
+            }
+            Change::Create(entity) => {
+                info!(entity = %id, attributes = form(entity), "Created an entity")
+            }
+            Change::Delete(id) => {
+                if id.entity_type == EntityType::SslProfile {
+                    self.record.forget(&id.name);
+                }
+                info!(entity = %id, "Deleted an entity");
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes a listener back that got no port: the router lists it all the same.
+    async fn withdraw(
+        &mut self,
+        router: &mut Management,
+        listener: &Listener,
+    ) -> Result<bool, AskRouter> {
+        let removal = Change::Delete(EntityId::new(EntityType::Listener, &listener.name));
+        match router.change(&removal).await {
+            Ok(()) | Err(AskRouter::Refuse { status: 404, .. }) => self.live.apply(&removal),
+            Err(AskRouter::Refuse {
+                status,
+                description,
+            }) => {
+                self.refuse(&removal, format!("{description} ({status})"));
+            }
+            Err(error) => return Err(error),
+        }
+        self.refuse_port(listener, "the router did not open it");
+        Ok(false)
+    }
+
+    fn refuse_port(&mut self, listener: &Listener, why: &str) {
+        let id = EntityId::new(EntityType::Listener, &listener.name);
+        let form = form(&Entity::Listener(listener.clone()));
+        let message = format!("port {} cannot be had: {why}", listener.port);
+        self.refusals.note(id, form, reason::PORT_TAKEN, message);
+    }
+
+    fn refuse(&mut self, change: &Change, message: String) {
+        let id = change.id();
+        let form = match change {
+            Change::Create(Entity::SslProfile(profile)) | Change::Update(profile) => {
+                self.store.version_of(profile).unwrap_or_default()
+            }
+            Change::Create(entity) => form(entity),
+            Change::Delete(_) => REMOVAL.to_owned(),
+        };
+        if let Change::Update(profile) = change {
+            // It goes on with the old values and shows the new ones.
+            self.live = std::mem::take(&mut self.live).doubting([profile.name.clone()]);
+        }
+        self.refusals
+            .note(id, form, reason::ROUTER_REFUSED, message);
+    }
+
+    /// What was refused because of a profile's files may be accepted with others.
+    fn retry_users(&mut self, profile: &str) {
+        for entity in &self.desired.document.entities {
+            if entity.ssl_profile() == Some(profile)
+                && let Some(id) = entity.id()
+            {
+                self.refusals.forget(&id);
+            }
+        }
+    }
+
+    /// Compares what was read back. What the router accepted and shows otherwise is left alone: to make it anew each time
+    /// would cut its link each time.
+    fn compare(&mut self, now: Instant) {
+        let wanted = self.wanted(now);
+        for change in diff(&wanted, &self.live) {
+            let id = change.id();
+            let form = match &change {
+                Change::Create(Entity::SslProfile(profile)) | Change::Update(profile) => {
+                    self.store.version_of(profile).unwrap_or_default()
+                }
+                Change::Create(entity) => form(entity),
+                Change::Delete(id) => wanted.get(id).map_or(REMOVAL.to_owned(), form),
+            };
+            warn!(entity = %id, live = ?self.live.get(&id), "The router shows something else than it accepted");
+            let message = "the router accepted it and shows something else".to_owned();
+            self.refusals
+                .shelve(id, form, reason::NOT_AS_WANTED, message);
+        }
+    }
+
+    /// What is wanted, was not refused, and is not there: its profile is missing, or its name is taken.
+    fn left_over(&self, now: Instant) -> Vec<Refused> {
+        let wanted = self.wanted(now);
+        let missing = wanted.iter().filter(|(id, entity)| {
+            let is_live = self.live.get(id).is_some_and(|live| matches(entity, live));
+            !is_live && !self.refusals.has(id)
+        });
+        let refused = |(id, entity): (&EntityId, &Entity)| {
+            let profile = entity
+                .ssl_profile()
+                .map(|name| EntityId::new(EntityType::SslProfile, name));
+            let lacking = profile.filter(|profile| self.live.get(profile).is_none());
+            let (reason, message) = match lacking {
+                Some(profile) => (
+                    reason::CREDENTIAL_MISSING,
+                    format!(
+                        "there is no good version of the credential {}",
+                        profile.name
+                    ),
+                ),
+                None => (
+                    reason::NOT_AS_WANTED,
+                    "another entity has its name".to_owned(),
+                ),
+            };
+            Refused {
+                entity: id.to_string(),
+                reason: reason.to_owned(),
+                message,
+            }
+        };
+        missing.map(refused).collect()
+    }
+
+    /// Remembers on disk which versions the router uses, and drops those that neither it nor the folder needs.
+    fn remember(&self) {
+        let mut kept = BTreeSet::new();
+        for (profile, version) in self.record.versions() {
+            let is_using = |entity: &Entity| entity.ssl_profile() == Some(profile.as_str());
+            if self.live.iter().any(|(_, entity)| is_using(entity))
+                && let Err(error) = self.store.set_current(&profile, &version)
+            {
+                warn!(profile, %error, "Could not remember the version in use");
+            }
+            kept.insert((profile, version));
+        }
+        kept.extend(self.desired.versions.clone());
+        for profile in self.desired.document.profile_names() {
+            kept.extend(
+                self.store
+                    .current(profile)
+                    .map(|version| (profile.to_owned(), version)),
+            );
+        }
+        for (_, entity) in self.live.iter() {
+            if let Entity::SslProfile(profile) = entity {
+                kept.extend(
+                    self.store
+                        .version_of(profile)
+                        .map(|version| (profile.name.clone(), version)),
+                );
+            }
+        }
+        self.store.keep(&kept);
+    }
+}
+
+/// The form of an entity, by which it is told whether the same was refused before.
+fn form(entity: &Entity) -> String {
+    serde_json::to_string(&entity.attributes()).unwrap_or_default()
+}

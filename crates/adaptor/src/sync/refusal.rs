@@ -1,0 +1,143 @@
+//! What was refused, and when is each tried again?
+//!
+//! Every entity waits by itself, with a pause that doubles up to a cap; one that is wanted otherwise than it was refused
+//! does not wait at all.
+
+use spanwire_router::entity::EntityId;
+use spanwire_router::report::Refused;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+use tracing::warn;
+
+/// The first pause.
+const FIRST: Duration = Duration::from_millis(500);
+
+/// The longest.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// How long something is left alone that is done no better by trying again.
+const SHELVED: Duration = Duration::from_secs(600);
+
+/// What was refused: an entity, in one form.
+type Attempt = (EntityId, String);
+
+/// The form in which the removal of an entity is refused.
+pub(crate) const REMOVAL: &str = "removal";
+
+struct Refusal {
+    reason: &'static str,
+    message: String,
+    failures: u32,
+    due: Instant,
+}
+
+/// All that was refused and not since accepted or given up.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    attempts: BTreeMap<Attempt, Refusal>,
+}
+
+impl Refusals {
+    /// Notes a refusal of an entity in this form.
+    pub(crate) fn note(
+        &mut self,
+        id: EntityId,
+        form: String,
+        reason: &'static str,
+        message: String,
+    ) {
+        let key = (id, form);
+        let last = self.attempts.get(&key);
+        if last.is_none_or(|last| last.message != message) {
+            warn!(entity = %key.0, reason, error = message, "The router does not have what is wanted");
+        }
+        let failures = last.map_or(0, |last| last.failures).saturating_add(1);
+        let due = Instant::now() + pause(failures);
+        self.attempts.insert(
+            key,
+            Refusal {
+                reason,
+                message,
+                failures,
+                due,
+            },
+        );
+    }
+
+    /// Notes something that is not worth another try soon.
+    pub(crate) fn shelve(
+        &mut self,
+        id: EntityId,
+        form: String,
+        reason: &'static str,
+        message: String,
+    ) {
+        let due = Instant::now() + SHELVED;
+        self.attempts.insert(
+            (id, form),
+            Refusal {
+                reason,
+                message,
+                failures: 1,
+                due,
+            },
+        );
+    }
+
+    /// Whether nothing was refused.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.attempts.is_empty()
+    }
+
+    /// Whether an entity was refused in any form.
+    pub(crate) fn has(&self, id: &EntityId) -> bool {
+        self.attempts.keys().any(|(refused, _)| refused == id)
+    }
+
+    /// Whether an entity in this form has to wait at this time.
+    pub(crate) fn is_waiting(&self, id: &EntityId, form: &str, now: Instant) -> bool {
+        self.attempts
+            .get(&(id.clone(), form.to_owned()))
+            .is_some_and(|refusal| refusal.due > now)
+    }
+
+    /// Forgets an entity: it was accepted, or what it needs has changed.
+    pub(crate) fn forget(&mut self, id: &EntityId) {
+        self.attempts.retain(|(refused, _), _| refused != id);
+    }
+
+    /// Keeps only those that are still wanted.
+    pub(crate) fn keep(&mut self, is_wanted: impl Fn(&EntityId, &str) -> bool) {
+        self.attempts.retain(|(id, form), _| is_wanted(id, form));
+    }
+
+    /// Forgets everything: another router, other answers.
+    pub(crate) fn clear(&mut self) {
+        self.attempts.clear();
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.attempts.values().map(|refusal| refusal.due).min()
+    }
+
+    /// For the report.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = Refused> {
+        self.attempts.iter().map(|((id, _), refusal)| Refused {
+            entity: id.to_string(),
+            reason: refusal.reason.to_owned(),
+            message: refusal.message.clone(),
+        })
+    }
+}
+
+/// The pause after so many failures, a quarter longer or shorter by chance.
+pub(crate) fn pause(failures: u32) -> Duration {
+    let doubled = FIRST
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(LONGEST);
+    // Without randomness the pause is the middle one: that costs nothing but spread.
+    let chance = getrandom::u32().unwrap_or(u32::MAX / 2);
+    doubled.mul_f64(0.75 + 0.5 * f64::from(chance) / f64::from(u32::MAX))
+}

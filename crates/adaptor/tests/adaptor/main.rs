@@ -1,0 +1,11 @@
+//! Does the adaptor keep a router at what is wanted, whatever happens?
+//!
+//! Each test has an adaptor process, routers and an API server of its own, on ports and in folders of its own. The routers
+//! are stand-ins, or real ones where `SPANWIRE_SKROUTERD` names a binary.
+
+mod api;
+mod bed;
+mod folder;
+mod pki;
+mod router;
+mod walk;

@@ -1,0 +1,277 @@
+//! How does one object's pass go?
+//!
+//! Take the World, plan, act stage by stage, report, publish if something is news, look again. Nothing here knows
+//! what a kind is about, and nothing is remembered from one pass to the next but how often an object failed.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use futures::FutureExt;
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+use spanwire_plan::kinds::odd;
+use spanwire_plan::plan::{Config, ObjectKind, Status};
+use spanwire_plan::report::report;
+use spanwire_plan::world::controls;
+use spanwire_plan::{Env, Kind, Plan, Seen, World};
+use tokio::sync::{Semaphore, watch};
+
+use crate::act::{Outcome, Workshop};
+use crate::clock::Clock;
+use crate::error::CallServer;
+use crate::publish::Publisher;
+use crate::stores::Stores;
+
+/// How long one pass may take.
+const PASS: Duration = Duration::from_secs(30);
+/// How many passes run at once.
+const CONCURRENCY: usize = 16;
+/// How long an object waits after a failed pass: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(300));
+/// When to look again after the World had moved on, should the news be late.
+const NEWS: Duration = Duration::from_secs(5);
+
+/// What every pass uses.
+pub struct Shell {
+    /// What is known.
+    pub stores: Arc<Stores>,
+    /// Carries acts out.
+    pub workshop: Workshop,
+    /// Tells.
+    pub publisher: Publisher,
+    /// What the operator was started with.
+    pub config: Config,
+    /// What time it is.
+    pub clock: Clock,
+    /// Whether this replica is the one that acts.
+    pub leads: watch::Receiver<bool>,
+    places: Semaphore,
+    failures: Mutex<HashMap<(ObjectKind, String, String), u32>>,
+}
+
+/// A kind whose objects the World holds.
+pub trait Held: Kind {
+    /// The object of this name.
+    fn held<'w>(world: &'w World, name: &str) -> Option<Object<'w, Self>>;
+}
+
+/// An object of a World.
+pub enum Object<'w, K> {
+    /// It fits its type.
+    Fits(&'w K),
+    /// It does not.
+    Odd(&'w spanwire_plan::seen::Odd),
+}
+
+impl Shell {
+    /// A shell with all its places free.
+    pub fn new(
+        stores: Arc<Stores>,
+        workshop: Workshop,
+        publisher: Publisher,
+        config: Config,
+        clock: Clock,
+        leads: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            stores,
+            workshop,
+            publisher,
+            config,
+            clock,
+            leads,
+            places: Semaphore::new(CONCURRENCY),
+            failures: Mutex::default(),
+        }
+    }
+
+    /// One pass over one object. It never fails: what went wrong is told in the status and tried again.
+    pub async fn reconcile<K: Held>(&self, namespace: &str, name: &str) -> Action {
+        let Ok(_place) = self.places.acquire().await else {
+            return Action::await_change();
+        };
+        if !*self.leads.borrow() {
+            return Action::await_change();
+        }
+        let pass = AssertUnwindSafe(self.pass::<K>(namespace, name)).catch_unwind();
+        let key = (K::KIND, namespace.to_owned(), name.to_owned());
+        let trouble = match tokio::time::timeout(PASS, pass).await {
+            Ok(Ok(Ok(next))) => {
+                self.failures().remove(&key);
+                return next.map_or_else(Action::await_change, Action::requeue);
+            }
+            Ok(Ok(Err(trouble))) => trouble,
+            Ok(Err(panic)) => Trouble::Panic(words(panic.as_ref())),
+            Err(_) => Trouble::TooLong(PASS),
+        };
+        if let Trouble::Moved = trouble {
+            return Action::requeue(NEWS);
+        }
+        let wait = self.back_off(key);
+        tracing::warn!(kind = ?K::KIND, namespace, name, error = %trouble, again = ?wait, "Failed");
+        Action::requeue(wait)
+    }
+
+    async fn pass<K: Held>(&self, namespace: &str, name: &str) -> Result<Option<Duration>, Trouble> {
+        let Some(world) = self.stores.world_for(K::KIND, namespace, name) else {
+            return Ok(None);
+        };
+        let env = Env { now: self.clock.now(), nonce: nonce(), config: &self.config };
+        if !controls(&world, &env) {
+            return Ok(None);
+        }
+        match K::held(&world, name) {
+            None => Ok(None),
+            Some(Object::Fits(object)) => {
+                let plan = object.plan(&world, &env);
+                let outcome = self.workshop.carry_out(&plan).await;
+                let live = serde_json::to_value(object).unwrap_or_default();
+                let generation = object.meta().generation.unwrap_or_default();
+                self.tell(object, live.get("status"), generation, &plan, &outcome).await?;
+                for event in &outcome.events {
+                    self.publisher.announce(object, event).await;
+                }
+                verdict(plan, outcome)
+            }
+            Some(Object::Odd(object)) => {
+                let plan = odd::<K>(object);
+                let generation = object.metadata.generation.unwrap_or_default();
+                let stub = kube::core::PartialObjectMeta::<K> {
+                    types: None,
+                    metadata: object.metadata.clone(),
+                    _phantom: std::marker::PhantomData,
+                };
+                let outcome = Outcome::default();
+                self.tell(&stub, Some(&object.status), generation, &plan, &outcome).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Status is always told, on the good and on the bad path, once, and only if it is news.
+    async fn tell<K>(
+        &self,
+        object: &K,
+        live: Option<&Value>,
+        generation: i64,
+        plan: &Plan,
+        outcome: &Outcome,
+    ) -> Result<(), Trouble>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let Some(status) = &plan.status else { return Ok(()) };
+        let live = live.unwrap_or(&Value::Null);
+        let told = self.status(live, generation, status, outcome);
+        let Some(told) = told else { return Ok(()) };
+        let events = told.events.clone();
+        match self.publisher.publish(object, told).await {
+            Ok(()) => {}
+            Err(error) if error.is_stale() => return Err(Trouble::Moved),
+            Err(error) => return Err(Trouble::Publish(error)),
+        }
+        for event in &events {
+            self.publisher.announce(object, event).await;
+        }
+        tracing::trace!(name = object.name_any(), "Told");
+        Ok(())
+    }
+
+    fn status(
+        &self,
+        live: &Value,
+        generation: i64,
+        status: &Status,
+        outcome: &Outcome,
+    ) -> Option<spanwire_plan::report::Report> {
+        report(live, generation, status, &outcome.failures, self.clock.now())
+    }
+
+    /// How long this object waits: doubled at each failure in a row, capped, with jitter.
+    fn back_off(&self, key: (ObjectKind, String, String)) -> Duration {
+        let mut failures = self.failures();
+        let count = failures.entry(key).or_default();
+        let wait = PAUSE.1.min(PAUSE.0.saturating_mul(2_u32.saturating_pow(*count)));
+        *count = (*count + 1).min(16);
+        let jitter = u32::try_from(nonce() % 256).unwrap_or_default();
+        wait + wait / 1024 * jitter
+    }
+
+    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<(ObjectKind, String, String), u32>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a pass did not get through.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("the World had moved on")]
+    Moved,
+    #[error("could not publish the status: {0}")]
+    Publish(CallServer),
+    #[error("{0}")]
+    Act(String),
+    #[error("the pass took longer than {0:?}")]
+    TooLong(Duration),
+    #[error("panicked: {0}")]
+    Panic(String),
+}
+
+fn verdict(plan: Plan, outcome: Outcome) -> Result<Option<Duration>, Trouble> {
+    if let Some(failure) = outcome.failures.into_iter().next() {
+        return Err(Trouble::Act(failure.message));
+    }
+    if outcome.stale {
+        return Err(Trouble::Moved);
+    }
+    Ok(plan.again)
+}
+
+fn nonce() -> u64 {
+    let mut bytes = [0_u8; 8];
+    // Without randomness there is no jitter, and nothing else is lost.
+    let _ = SystemRandom::new().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+macro_rules! held {
+    ($($type:ident, $field:ident;)*) => {$(
+        impl Held for spanwire_api::$type {
+            fn held<'w>(world: &'w World, name: &str) -> Option<Object<'w, Self>> {
+                world.$field.get(name).map(|seen| match seen {
+                    Seen::Fits(object) => Object::Fits(object),
+                    Seen::Odd(odd) => Object::Odd(odd),
+                })
+            }
+        }
+    )*};
+}
+
+held! {
+    Site, sites;
+    Link, links;
+    RouterAccess, router_accesses;
+    SecuredAccess, secured_accesses;
+    Certificate, certificates;
+    AccessGrant, access_grants;
+    AccessToken, access_tokens;
+}
+
+impl Held for k8s_openapi::api::apps::v1::Deployment {
+    fn held<'w>(world: &'w World, name: &str) -> Option<Object<'w, Self>> {
+        world.deployments.get(name).map(Object::Fits)
+    }
+}

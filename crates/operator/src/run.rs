@@ -1,0 +1,95 @@
+//! How does the operator's process live?
+//!
+//! It starts whether or not there is an API server, it exits only when it is told to, and it says of itself that it is
+//! ready when every store has been filled once.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::Client;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::act::Workshop;
+use crate::args::OperatorArgs;
+use crate::clock::Clock;
+use crate::driver::Shell;
+use crate::publish::Publisher;
+use crate::stores::{Bells, Reader, Stores, Watches};
+use crate::controllers;
+
+/// How long a stopping operator goes on serving, so that a Service has time to send its clients elsewhere.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Runs the operator until it is told to stop.
+pub fn operator(args: OperatorArgs) -> anyhow::Result<()> {
+    let config = args.config()?;
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(live(args, config))
+}
+
+async fn live(args: OperatorArgs, config: spanwire_plan::Config) -> anyhow::Result<()> {
+    tracing_subscriber::fmt().init();
+    let client = client().await?;
+    let clock = Clock::shifted(args.clock_offset);
+    let (bells, queues) = Bells::new(&controllers::KINDS);
+    let stores = Arc::new(Stores::new(&config.namespace, bells));
+    let (_leads, leading) = watch::channel(true);
+    let shell = Arc::new(Shell::new(
+        stores.clone(),
+        Workshop { client: client.clone(), pool: Arc::new(crate::redeem::Pool) },
+        Publisher::new(client.clone(), &config.name, &args.identity),
+        config,
+        clock,
+        leading,
+    ));
+    let mut tasks = JoinSet::new();
+    let mut watches = Watches::new(client.clone(), args.scope(), stores.clone());
+    controllers::start(&shell, &mut watches, queues, &mut tasks);
+    tasks.spawn(Reader { client, stores }.run());
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("Began to stop");
+    let _ = DRAIN;
+    Ok(())
+}
+
+/// A client for the API server that the environment names. Nothing is sent yet.
+async fn client() -> anyhow::Result<Client> {
+    let mut config = kube::Config::infer().await.context("found no API server to talk to")?;
+    // It would repeat a POST or a PATCH whose fate is unclear, for minutes, inside one call.
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+/// Prints the CustomResourceDefinitions, a YAML document each.
+pub fn print_crds() -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for crd in spanwire_api::crds() {
+        writeln!(out, "---\n{}", serde_saphyr::to_string(&crd)?)?;
+    }
+    Ok(())
+}
+
+/// Prints the version.
+pub fn print_version() -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{}", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}
+
+/// Says what went wrong, in one line.
+pub fn complain(error: &anyhow::Error) {
+    // Without a place to say it there is nothing left to do about it.
+    let _ = writeln!(std::io::stderr(), "spanwire: {error:#}");
+}

@@ -1,0 +1,298 @@
+//! What does the operator know, by namespace?
+//!
+//! The only copy of the cluster that the operator keeps: one [`World`] a namespace, which the watches fill and every
+//! pass reads. *Store before doorbell*: news changes the World first and then wakes whoever's plan may be another
+//! one now, deletions included. Secrets and ConfigMaps are watched as metadata; a body is read when an object names
+//! it, and only its facts stay.
+
+mod bells;
+mod bodies;
+mod codes;
+mod watch;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use spanwire_api::{AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site};
+use spanwire_plan::kinds::Changed;
+use spanwire_plan::plan::ObjectKind;
+use spanwire_plan::world::{Attempt, GrantServer, Named, Objects};
+use spanwire_plan::{Kind, Seen, World, labels, names};
+
+pub use bells::{Bells, Queue};
+pub use bodies::{Facts, GrantCredentials, Reader};
+pub use codes::Codes;
+pub use watch::{Filled, Scope, Watches};
+
+use bodies::Bodies;
+
+/// Every namespace's World.
+pub struct Stores {
+    spaces: RwLock<Spaces>,
+    /// The operator's own namespace, which offers the grant server to all others.
+    home: String,
+    bells: Bells,
+    /// What is known of codes: their digests.
+    pub codes: Codes,
+    bodies: Bodies,
+}
+
+#[derive(Default)]
+struct Spaces {
+    by_name: HashMap<String, Space>,
+    grant_server: GrantServer,
+}
+
+#[derive(Default)]
+struct Space {
+    world: Arc<World>,
+    /// Secrets and ConfigMaps whose content some object depends on.
+    wanted: BTreeSet<(ObjectKind, String)>,
+    /// Those of them that are being read.
+    reading: BTreeSet<(ObjectKind, String)>,
+    /// Objects whose pass came while something was being read.
+    deferred: BTreeSet<(ObjectKind, String)>,
+    /// The resourceVersion of each Secret and ConfigMap, as its watch tells it.
+    revisions: HashMap<(ObjectKind, String), String>,
+}
+
+impl Spaces {
+    fn space(&mut self, namespace: &str) -> &mut Space {
+        let grant_server = self.grant_server.clone();
+        self.by_name.entry(namespace.to_owned()).or_insert_with(|| Space {
+            world: Arc::new(World {
+                namespace: namespace.to_owned(),
+                grant_server,
+                ..World::default()
+            }),
+            ..Space::default()
+        })
+    }
+}
+
+/// A kind that the World holds whole.
+pub trait Stored: Named + Clone + Send + Sync + 'static {
+    /// Which kind it is.
+    const KIND: ObjectKind;
+
+    /// Where the World holds it.
+    fn objects(world: &mut World) -> &mut Objects<Self>;
+}
+
+macro_rules! stored {
+    ($($type:ty, $kind:ident, $field:ident;)*) => {$(
+        impl Stored for $type {
+            const KIND: ObjectKind = ObjectKind::$kind;
+
+            fn objects(world: &mut World) -> &mut Objects<Self> {
+                &mut world.$field
+            }
+        }
+    )*};
+}
+
+stored! {
+    Seen<Site>, Site, sites;
+    Seen<Link>, Link, links;
+    Seen<RouterAccess>, RouterAccess, router_accesses;
+    Seen<SecuredAccess>, SecuredAccess, secured_accesses;
+    Seen<Certificate>, Certificate, certificates;
+    Seen<AccessGrant>, AccessGrant, access_grants;
+    Seen<AccessToken>, AccessToken, access_tokens;
+    k8s_openapi::api::core::v1::Service, Service, services;
+    k8s_openapi::api::core::v1::ServiceAccount, ServiceAccount, service_accounts;
+    k8s_openapi::api::rbac::v1::Role, Role, roles;
+    k8s_openapi::api::rbac::v1::RoleBinding, RoleBinding, role_bindings;
+    k8s_openapi::api::apps::v1::Deployment, Deployment, deployments;
+    kube::core::PartialObjectMeta<k8s_openapi::api::apps::v1::ReplicaSet>, ReplicaSet, replica_sets;
+    k8s_openapi::api::core::v1::Pod, Pod, pods;
+}
+
+impl Stores {
+    /// Empty stores for an operator that lives in the namespace `home`.
+    pub fn new(home: &str, bells: Bells) -> Self {
+        Self {
+            spaces: RwLock::default(),
+            home: home.to_owned(),
+            bells,
+            codes: Codes::default(),
+            bodies: Bodies::default(),
+        }
+    }
+
+    /// What is known of a namespace now.
+    pub fn world(&self, namespace: &str) -> Arc<World> {
+        let spaces = self.read();
+        spaces.by_name.get(namespace).map_or_else(
+            || Arc::new(World { namespace: namespace.to_owned(), ..World::default() }),
+            |space| space.world.clone(),
+        )
+    }
+
+    /// The World for a pass over one object; none while a body that the namespace depends on is being read: the
+    /// doorbell rings for this object when it is in.
+    pub fn world_for(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Arc<World>> {
+        let mut spaces = self.write();
+        let space = spaces.by_name.get_mut(namespace)?;
+        if space.reading.is_empty() {
+            return Some(space.world.clone());
+        }
+        space.deferred.insert((kind, name.to_owned()));
+        None
+    }
+
+    /// Names of the namespaces in which there is something of ours.
+    pub fn namespaces(&self) -> Vec<String> {
+        self.read().by_name.keys().cloned().collect()
+    }
+
+    /// Takes in an object, and wakes who depends on it. An object that is known at this resourceVersion is no news.
+    pub fn keep<K: Stored>(&self, object: K) {
+        let metadata = object.metadata();
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        let name = metadata.name.clone().unwrap_or_default();
+        let news = self.change(&namespace, |world| {
+            let objects = K::objects(world);
+            let known = objects.get(&name).and_then(|known| known.metadata().resource_version.as_ref());
+            if known.is_some() && known == object.metadata().resource_version.as_ref() {
+                return false;
+            }
+            objects.insert(object);
+            true
+        });
+        self.tell(K::KIND, &namespace, &name, news);
+    }
+
+    /// Lets go of an object, and wakes who depended on it.
+    pub fn forget<K: Stored>(&self, namespace: &str, name: &str) {
+        let news = self.change(namespace, |world| {
+            let gone = K::objects(world).0.remove(name);
+            if let Some(uid) = gone.as_ref().and_then(|gone| gone.metadata().uid.as_ref()) {
+                self.codes.forget(uid);
+            }
+            gone.is_some()
+        });
+        self.tell(K::KIND, namespace, name, news);
+    }
+
+    /// The names of all known objects of a kind.
+    fn known<K: Stored>(&self) -> Vec<(String, String)> {
+        let mut spaces = self.write();
+        let of_space = |(namespace, space): (&String, &mut Space)| -> Vec<(String, String)> {
+            K::objects(Arc::make_mut(&mut space.world))
+                .0
+                .keys()
+                .map(|name| (namespace.clone(), name.clone()))
+                .collect()
+        };
+        spaces.by_name.iter_mut().flat_map(of_space).collect()
+    }
+
+    /// Remembers how a redemption went, and wakes the token.
+    pub fn record(&self, token: String, attempt: Attempt) {
+        let Some(namespace) = self.codes.namespace_of_token(&token) else {
+            return;
+        };
+        let news = self.change(&namespace, |world| {
+            world.attempts.insert(token, attempt);
+            true
+        });
+        if let Some(world) = news {
+            self.bells.ring(&Changed::Attempt, &world);
+        }
+    }
+
+    /// Wakes every object there is: after this replica has become the leader.
+    pub fn ring_all(&self) {
+        for namespace in self.namespaces() {
+            self.bells.ring_all(&self.world(&namespace));
+        }
+    }
+
+    /// Changes one World; gives it back where something did change.
+    fn change(&self, namespace: &str, change: impl FnOnce(&mut World) -> bool) -> Option<Arc<World>> {
+        let mut spaces = self.write();
+        let space = spaces.space(namespace);
+        change(Arc::make_mut(&mut space.world)).then(|| space.world.clone())
+    }
+
+    fn tell(&self, kind: ObjectKind, namespace: &str, name: &str, news: Option<Arc<World>>) {
+        let Some(world) = news else { return };
+        self.want(namespace, &world);
+        self.bells.ring(&Changed::Object(kind, name), &world);
+        if namespace == self.home && kind == ObjectKind::SecuredAccess && name == names::GRANT_SERVER {
+            self.offer_address(&world);
+        }
+    }
+
+    /// Brings the set of wanted bodies up to date with what the objects name.
+    fn want(&self, namespace: &str, world: &World) {
+        let mut wanted = BTreeSet::new();
+        references(&world.sites, &mut wanted);
+        references(&world.links, &mut wanted);
+        references(&world.router_accesses, &mut wanted);
+        references(&world.secured_accesses, &mut wanted);
+        references(&world.certificates, &mut wanted);
+        references(&world.access_grants, &mut wanted);
+        references(&world.access_tokens, &mut wanted);
+        for deployment in world.deployments.iter() {
+            wanted.extend(Kind::references(deployment));
+        }
+        if !wanted.is_empty() {
+            wanted.insert((ObjectKind::ConfigMap, labels::CONTROL_CONFIG_MAP.to_owned()));
+        }
+        self.want_bodies(namespace, wanted);
+    }
+
+    /// The published address of the grant server, for every namespace.
+    fn offer_address(&self, home: &World) {
+        let access = home.secured_accesses.get(names::GRANT_SERVER).and_then(Seen::fits);
+        let endpoint = access
+            .and_then(|access| access.status.as_ref())
+            .and_then(|status| status.endpoints.iter().find(|endpoint| endpoint.name == "https"));
+        let address = endpoint.map(|endpoint| {
+            if endpoint.host.contains(':') {
+                format!("[{}]:{}", endpoint.host, endpoint.port)
+            } else {
+                format!("{}:{}", endpoint.host, endpoint.port)
+            }
+        });
+        self.offer(|server| server.address = address);
+    }
+
+    /// Changes what the operator's namespace offers, and wakes those who use it.
+    fn offer(&self, change: impl FnOnce(&mut GrantServer)) {
+        let worlds = {
+            let mut spaces = self.write();
+            let mut server = spaces.grant_server.clone();
+            change(&mut server);
+            if server == spaces.grant_server {
+                return;
+            }
+            spaces.grant_server = server.clone();
+            let change = |space: &mut Space| {
+                Arc::make_mut(&mut space.world).grant_server = server.clone();
+                space.world.clone()
+            };
+            spaces.by_name.values_mut().map(change).collect::<Vec<_>>()
+        };
+        for world in worlds {
+            self.bells.ring(&Changed::GrantServer, &world);
+        }
+    }
+
+    // A panic while a lock is held is that pass's error; the maps are changed by single inserts and stay whole.
+    fn read(&self) -> RwLockReadGuard<'_, Spaces> {
+        self.spaces.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Spaces> {
+        self.spaces.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn references<K: Kind>(objects: &Objects<Seen<K>>, wanted: &mut BTreeSet<(ObjectKind, String)>) {
+    for object in objects.fitting() {
+        wanted.extend(object.references());
+    }
+}

@@ -1,0 +1,62 @@
+//! What may the router pods do through the API?
+//!
+//! Report, and nothing else: one ConfigMap by name. No Secret, no list of anything (promise P6).
+
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+
+use crate::names;
+use crate::plan::{Child, ObjectKind};
+use crate::settle::child;
+use crate::site::shape::Shape;
+
+/// The verbs that an adaptor has on its report, and that the operator has to hold to grant them.
+pub(crate) const REPORT_VERBS: [&str; 2] = ["get", "patch"];
+
+/// The account of the router pods, its rights, and what these are about. An account that the Site names is the
+/// user's; it gets the same rights, for without them its routers could not report.
+pub(crate) fn children(shape: &Shape<'_>) -> Vec<Child> {
+    let account = ServiceAccount {
+        metadata: shape.metadata(names::ROUTER),
+        // Only one container of the pod gets a token, by a volume of its own.
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    };
+    let role = Role {
+        metadata: shape.metadata(names::ROUTER),
+        rules: Some(vec![PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec!["configmaps".to_owned()]),
+            resource_names: Some(vec![names::REPORT.to_owned()]),
+            verbs: REPORT_VERBS.map(str::to_owned).to_vec(),
+            ..PolicyRule::default()
+        }]),
+    };
+    let binding = RoleBinding {
+        metadata: shape.metadata(names::ROUTER),
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "Role".to_owned(),
+            name: names::ROUTER.to_owned(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: shape.service_account.to_owned(),
+            namespace: Some(shape.namespace.to_owned()),
+            ..Subject::default()
+        }]),
+    };
+    let report = ConfigMap {
+        metadata: shape.metadata(names::REPORT),
+        ..ConfigMap::default()
+    };
+    let mut children = vec![
+        child(ObjectKind::Role, &role),
+        child(ObjectKind::RoleBinding, &binding),
+        child(ObjectKind::ConfigMap, &report),
+    ];
+    if shape.service_account == names::ROUTER {
+        children.insert(0, child(ObjectKind::ServiceAccount, &account));
+    }
+    children
+}

@@ -1,0 +1,40 @@
+//! Does the stand-in do what the real router was seen to do?
+//!
+//! Every fact runs against the stand-in, and against a real router too where `SPANWIRE_SKROUTERD`
+//! names its binary. Each fact starts processes of its own on ports of its own.
+
+mod client;
+mod link;
+mod management;
+mod pki;
+mod program;
+mod rotation;
+mod start;
+
+use std::io::Write;
+
+use program::programs;
+
+#[test]
+fn the_real_router_is_asked_too() {
+    let sources = [
+        include_str!("start.rs"),
+        include_str!("management.rs"),
+        include_str!("link.rs"),
+        include_str!("rotation.rs"),
+    ];
+    let facts: usize = sources
+        .iter()
+        .map(|source| source.matches("#[tokio::test").count())
+        .sum();
+    assert!(facts > 0);
+    let note = match programs().len() {
+        1 => format!(
+            "note: {facts} facts ran against the stand-in only; {facts} skipped for the real \
+             router, as SPANWIRE_SKROUTERD is not set"
+        ),
+        _ => format!("note: {facts} facts ran against the stand-in and the real router"),
+    };
+    // Written past the test harness, which would swallow it.
+    let _ = writeln!(std::io::stderr(), "{note}");
+}

@@ -1,0 +1,336 @@
+//! Do the tests pass? Runs tiers and stories, each by the least that it needs, and counts.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use spanwire_e2e::bed::{self, Bed};
+use spanwire_e2e::cluster::Cluster;
+use spanwire_e2e::{command, skip, workspace};
+
+use crate::progress::Steps;
+use crate::raise;
+
+const TIERS: [&str; 6] = ["case", "law", "shell", "api", "pod", "story"];
+const STORIES: [&str; 5] = ["walk", "order", "grants", "survive", "operate"];
+const BED: &str = "bed";
+const WITHIN: Duration = Duration::from_hours(2);
+
+#[derive(clap::Args, Default)]
+pub(crate) struct Args {
+    /// Tiers (case, law, shell, api, pod, story) or stories (walk, order, grants, survive, operate); none means all.
+    #[arg(value_parser = TIERS.into_iter().chain(STORIES).collect::<Vec<_>>())]
+    which: Vec<String>,
+    /// The long versions.
+    #[arg(long)]
+    full: bool,
+    /// Accept what the case tests see now as what they expect.
+    #[arg(long)]
+    bless: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+/// A call of `cargo test`.
+#[derive(Debug)]
+struct Batch {
+    tier: &'static str,
+    arguments: Vec<String>,
+}
+
+/// Runs what was asked for; the last line says how many tests passed and failed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let batches = batches(&targets()?, &args.which);
+    let cluster = batches
+        .iter()
+        .any(Batch::needs_bed)
+        .then(make_bed)
+        .transpose()?;
+    let mut counts: BTreeMap<usize, Count> = BTreeMap::new();
+    for batch in &batches {
+        let count = batch.run(args, cluster.as_ref().map(|(_, file)| file.as_path()))?;
+        let order = TIERS
+            .iter()
+            .position(|tier| *tier == batch.tier)
+            .unwrap_or_default();
+        *counts.entry(order).or_default() += count;
+    }
+    drop(cluster);
+
+    println!();
+    let mut total = Count::default();
+    for (order, count) in counts {
+        println!("{:<6} {}", TIERS[order], count.line());
+        total += count;
+    }
+    println!("{}", total.line());
+    if total.failed > 0 {
+        bail!("{} tests failed", total.failed);
+    }
+    if total.passed == 0 {
+        bail!("no test ran");
+    }
+    Ok(())
+}
+
+/// The cluster that the test programs share, and the file that says where it is.
+fn make_bed() -> Result<(Cluster, PathBuf)> {
+    let steps = Steps::default();
+    let built = raise::build(&steps, false)?;
+    let cluster = raise::raise(&steps, &built, BED)?;
+    let file = cluster.dir().join("state/bed.json");
+    Bed::of(&cluster).write(&file)?;
+    Ok((cluster, file))
+}
+
+/// Test programs by package, as Cargo knows them.
+type Targets = BTreeMap<String, Vec<String>>;
+
+fn targets() -> Result<Targets> {
+    let mut cargo = cargo();
+    cargo.args(["metadata", "--no-deps", "--format-version=1"]);
+    let metadata: Value = serde_json::from_str(&command::output(&mut cargo, WITHIN)?)?;
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo metadata names no packages")?;
+    let tests = |package: &Value| {
+        let targets = package["targets"].as_array().into_iter().flatten();
+        let tests = targets.filter(|target| target["kind"][0] == "test");
+        tests
+            .filter_map(|target| Some(target["name"].as_str()?.to_owned()))
+            .collect()
+    };
+    Ok(packages
+        .iter()
+        .filter_map(|package| Some((package["name"].as_str()?.to_owned(), tests(package))))
+        .collect())
+}
+
+/// What to call for the tiers and stories that were asked for.
+fn batches(targets: &Targets, which: &[String]) -> Vec<Batch> {
+    let wants = |name: &str| which.is_empty() || which.iter().any(|wanted| wanted == name);
+    let tests = |package: &str| targets.get(package).cloned().unwrap_or_default();
+    let mut batches = Vec::new();
+    let mut add = |tier, arguments: Vec<String>| batches.push(Batch { tier, arguments });
+
+    let plan = tests("spanwire-plan");
+    if wants("case") && plan.iter().any(|test| test == "cases") {
+        add(
+            "case",
+            strings(&["--package=spanwire-plan", "--test=cases"]),
+        );
+    }
+    if wants("law") {
+        let laws = plan
+            .iter()
+            .filter(|test| *test != "cases")
+            .map(|test| format!("--test={test}"));
+        add(
+            "law",
+            strings(&["--package=spanwire-plan", "--lib"])
+                .into_iter()
+                .chain(laws)
+                .collect(),
+        );
+        add(
+            "law",
+            strings(&["--package=spanwire-api", "--package=spanwire-router"]),
+        );
+    }
+    if wants("shell") {
+        let packages =
+            ["operator", "adaptor", "standin"].map(|name| format!("--package=spanwire-{name}"));
+        add("shell", packages.into());
+        add("shell", strings(&["--package=xtask"]));
+        add("shell", strings(&["--package=spanwire-e2e", "--lib"]));
+    }
+    for tier in ["api", "pod", "story"] {
+        let all = tests("spanwire-e2e");
+        let of_tier = all.iter().filter(|test| tier_of(test) == tier);
+        let chosen = of_tier
+            .filter(|test| wants(tier) || wants(test))
+            .map(|test| format!("--test={test}"));
+        let chosen: Vec<String> = chosen.collect();
+        if !chosen.is_empty() {
+            add(
+                tier,
+                strings(&["--package=spanwire-e2e"])
+                    .into_iter()
+                    .chain(chosen)
+                    .collect(),
+            );
+        }
+    }
+    batches
+}
+
+/// The tier of a test program in `e2e/tests`.
+fn tier_of(test: &str) -> &'static str {
+    match test {
+        test if STORIES.contains(&test) => "story",
+        test if test.starts_with("pod") => "pod",
+        _ => "api",
+    }
+}
+
+impl Batch {
+    fn needs_bed(&self) -> bool {
+        matches!(self.tier, "api" | "pod" | "story")
+    }
+
+    fn run(&self, args: &Args, bed: Option<&Path>) -> Result<Count> {
+        println!(
+            "\n── {} ── cargo test {}",
+            self.tier,
+            self.arguments.join(" ")
+        );
+        let skips = workspace::target().join("skips");
+        let _ = std::fs::remove_file(&skips);
+        let mut cargo = cargo();
+        cargo
+            .args(["test", "--no-fail-fast"])
+            .args(&self.arguments)
+            .env(skip::VARIABLE, &skips);
+        if let Some(file) = bed {
+            cargo.env(bed::VARIABLE, file);
+        }
+        if args.full {
+            cargo.env("SPANWIRE_FULL", "1");
+        }
+        if args.bless {
+            cargo
+                .env("INSTA_UPDATE", "always")
+                .env("SPANWIRE_BLESS", "1");
+        }
+        let start = Instant::now();
+        let mut child = cargo
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take().context("read from cargo test")?;
+        let (status, mut count) = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut count = Count::default();
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    count += Count::from_line(&line);
+                    println!("{line}");
+                }
+                count
+            });
+            let status = command::wait(child, "cargo test", WITHIN);
+            (status, reader.join().unwrap_or_default())
+        });
+        let status = status?;
+        let skipped = std::fs::read_to_string(&skips).unwrap_or_default();
+        skipped.lines().for_each(|line| println!("skipped: {line}"));
+        count.skipped += skipped.lines().count();
+        count.passed = count.passed.saturating_sub(skipped.lines().count());
+        if !status.success() && count.failed == 0 {
+            // It did not even compile, or a test program died.
+            count.failed = 1;
+        }
+        println!(
+            "── {} ── {} in {:.1} s",
+            self.tier,
+            count.line(),
+            start.elapsed().as_secs_f64()
+        );
+        Ok(count)
+    }
+}
+
+impl Count {
+    /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`; any other line counts nothing.
+    fn from_line(line: &str) -> Count {
+        let Some(result) = line.strip_prefix("test result:") else {
+            return Count::default();
+        };
+        let number = |what: &str| {
+            let part = result
+                .split([';', '.'])
+                .find_map(|part| part.trim().strip_suffix(what));
+            part.and_then(|number| number.trim().parse().ok())
+                .unwrap_or_default()
+        };
+        Count {
+            passed: number("passed"),
+            failed: number("failed"),
+            skipped: number("ignored"),
+        }
+    }
+
+    fn line(self) -> String {
+        let Count {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        let counted = format!("{passed} passed, {failed} failed");
+        if skipped == 0 {
+            counted
+        } else {
+            format!("{counted}, {skipped} skipped")
+        }
+    }
+}
+
+impl std::ops::AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+fn strings(all: &[&str]) -> Vec<String> {
+    all.iter().map(|one| (*one).to_owned()).collect()
+}
+
+/// Cargo, as it called us.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace::root());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_line_is_counted() {
+        let count = Count::from_line(
+            "test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; finished in 0.1s",
+        );
+        assert_eq!(count.line(), "3 passed, 1 failed, 2 skipped");
+        assert_eq!(
+            Count::from_line("test a ... ok").line(),
+            "0 passed, 0 failed"
+        );
+    }
+
+    #[test]
+    fn a_story_is_chosen_by_its_name() {
+        let targets = Targets::from([(
+            "spanwire-e2e".to_owned(),
+            strings(&["walk", "order", "contract"]),
+        )]);
+        let batches = batches(&targets, &strings(&["order"]));
+        assert_eq!(batches.len(), 1);
+        assert_eq!(
+            batches[0].arguments,
+            strings(&["--package=spanwire-e2e", "--test=order"])
+        );
+    }
+}

@@ -1,0 +1,4 @@
+//! placeholder
+pub(crate) fn run(_root: &std::path::Path) -> anyhow::Result<()> {
+    Ok(())
+}
