@@ -33,14 +33,21 @@ pub struct Workshop {
 /// What came of a plan's acts.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// How many acts changed something.
-    pub done: usize,
+    /// How many acts wrote an object that a plan reads.
+    pub written: usize,
     /// To be told in the status.
     pub failures: Vec<Failure>,
     /// To be announced.
     pub events: Vec<Event>,
     /// Whether the World had moved on: the news is on its way.
     pub stale: bool,
+}
+
+impl Outcome {
+    /// Whether objects were written and nothing went wrong: another pass is on its way, which will know more.
+    pub fn is_all_news(&self) -> bool {
+        self.written > 0 && self.failures.is_empty() && !self.stale
+    }
 }
 
 /// Why an act was not carried out.
@@ -117,10 +124,13 @@ impl Workshop {
         for (act, answer) in stage.acts.iter().zip(answers) {
             match answer {
                 Ok(()) => {
-                    outcome.done += 1;
-                    if let Act::Issue(order) = act {
-                        outcome.events.push(order.event.clone());
+                    match act {
+                        Act::Issue(order) => outcome.events.push(order.event.clone()),
+                        // Their news comes from elsewhere, and later.
+                        Act::Redeem(_) | Act::Nudge(_) => continue,
+                        Act::Create(_) | Act::Apply(..) | Act::Delete(..) => {}
                     }
+                    outcome.written += 1;
                 }
                 Err(error) if error.is_stale() => {
                     tracing::debug!(%error, "Found the World moved on");

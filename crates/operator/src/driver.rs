@@ -130,12 +130,16 @@ impl Shell {
             Some(Object::Fits(object)) => {
                 let plan = object.plan(&world, &env);
                 let outcome = self.workshop.carry_out(&plan).await;
+                if outcome.is_all_news() {
+                    // What was written walks in by its watch at once, and the pass that it starts tells what is true
+                    // then: a status for the moment between would be told to nobody.
+                    self.announce(object, &outcome).await;
+                    return Ok(Some(NEWS));
+                }
                 let live = serde_json::to_value(object).unwrap_or_default();
                 let generation = object.meta().generation.unwrap_or_default();
+                self.announce(object, &outcome).await;
                 self.tell(object, live.get("status"), generation, &plan, &outcome).await?;
-                for event in &outcome.events {
-                    self.publisher.announce(object, event).await;
-                }
                 verdict(plan, outcome)
             }
             Some(Object::Odd(object)) => {
@@ -150,6 +154,12 @@ impl Shell {
                 self.tell(&stub, Some(&object.status), generation, &plan, &outcome).await?;
                 Ok(None)
             }
+        }
+    }
+
+    async fn announce<K: Resource<DynamicType = ()>>(&self, object: &K, outcome: &Outcome) {
+        for event in &outcome.events {
+            self.publisher.announce(object, event).await;
         }
     }
 

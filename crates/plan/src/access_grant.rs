@@ -17,7 +17,7 @@ use crate::site::{default_issuer, is_edge};
 use crate::world::{World, named};
 
 /// How long a grant may be redeemed where it does not say so: as the CRD documents.
-const WINDOW: Duration = Duration::from_secs(15 * 60);
+const WINDOW: Duration = Duration::from_mins(15);
 
 pub(crate) fn plan(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Plan {
     if grant.metadata.deletion_timestamp.is_some() {

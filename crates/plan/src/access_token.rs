@@ -23,9 +23,9 @@ use crate::{labels, names};
 /// The first pause after nobody has answered; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause.
-const LAST_PAUSE: Duration = Duration::from_secs(300);
+const LAST_PAUSE: Duration = Duration::from_mins(5);
 /// How long a stored answer may take to be seen by a watch before it counts as lost.
-const SIGHT: SignedDuration = SignedDuration::from_secs(60);
+const SIGHT: SignedDuration = SignedDuration::from_mins(1);
 /// What a token is told to do whose grant gives nothing more.
 const REMEDY: &str = "get a new token from the other site";
 
@@ -214,12 +214,9 @@ fn links_from(token: &AccessToken, site: &Site, stored: &SecretFacts, world: &Wo
         return told(pending(reason::PENDING, message));
     }
     let list = stored.metadata.annotations.as_ref().and_then(|map| map.get(labels::LINKS));
-    let links: Vec<StoredLink> = match list.map(|list| serde_json::from_str(list)) {
-        Some(Ok(links)) => links,
-        _ => {
-            let message = format!("annotation {} of the stored answer does not say which links to make", labels::LINKS);
-            return told(error(reason::ANSWER_INVALID, message));
-        }
+    let Some(links) = list.and_then(|list| serde_json::from_str::<Vec<StoredLink>>(list).ok()) else {
+        let message = format!("annotation {} of the stored answer does not say which links to make", labels::LINKS);
+        return told(error(reason::ANSWER_INVALID, message));
     };
     let taken: Vec<String> = links.iter().filter_map(|link| taken(&link.name, token, site, world)).collect();
     // A Link that is there is the user's already: it is not written again.

@@ -1,7 +1,10 @@
 //! Which kinds are reconciled, and what does the shell need to know of each?
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::{NamespaceResourceScope, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,8 +12,8 @@ use spanwire_api::{
     AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site, condition,
 };
 
-use crate::plan::{Env, ObjectKind, Plan, Status, Verdict};
-use crate::seen::Odd;
+use crate::plan::{Env, ObjectKind, Plan, Ref, Status, Verdict};
+use crate::seen::{Odd, Seen};
 use crate::world::{Named, Objects, World};
 use crate::{access_grant, access_token, certificate, controller, link, router_access, secured_access, site};
 
@@ -70,6 +73,63 @@ pub fn odd<K: Kind>(odd: &Odd) -> Plan {
         verdicts: vec![Verdict::error(condition, condition::reason::INVALID_OBJECT, message)],
         ..Status::default()
     })
+}
+
+/// The plan for every object of this World that is reconciled.
+pub fn plans(world: &World, env: &Env<'_>) -> BTreeMap<Ref, Plan> {
+    let mut plans = BTreeMap::new();
+    plans.extend(of_kind(&world.sites, world, env));
+    plans.extend(of_kind(&world.links, world, env));
+    plans.extend(of_kind(&world.router_accesses, world, env));
+    plans.extend(of_kind(&world.secured_accesses, world, env));
+    plans.extend(of_kind(&world.certificates, world, env));
+    plans.extend(of_kind(&world.access_grants, world, env));
+    plans.extend(of_kind(&world.access_tokens, world, env));
+    plans.extend(world.deployments.iter().map(|object| {
+        (reference::<Deployment>(object.metadata(), world), object.plan(world, env))
+    }));
+    plans
+}
+
+fn of_kind<K: Kind>(
+    objects: &Objects<Seen<K>>,
+    world: &World,
+    env: &Env<'_>,
+) -> Vec<(Ref, Plan)> {
+    let planned = |seen: &Seen<K>| match seen {
+        Seen::Fits(object) => object.plan(world, env),
+        Seen::Odd(odd) => self::odd::<K>(odd),
+    };
+    objects.iter().map(|seen| (reference::<K>(seen.metadata(), world), planned(seen))).collect()
+}
+
+fn reference<K: Kind>(metadata: &ObjectMeta, world: &World) -> Ref {
+    Ref {
+        kind: K::KIND,
+        namespace: world.namespace.clone(),
+        name: metadata.name.clone().unwrap_or_default(),
+    }
+}
+
+/// Every object of this World whose plan may be another one now.
+pub fn wakes(changed: &Changed<'_>, world: &World) -> BTreeSet<Ref> {
+    fn woken<K: Kind>(changed: &Changed<'_>, world: &World) -> impl Iterator<Item = Ref> {
+        let namespace = world.namespace.clone();
+        K::wakes(changed, world).into_iter().map(move |name| Ref {
+            kind: K::KIND,
+            namespace: namespace.clone(),
+            name,
+        })
+    }
+    woken::<Site>(changed, world)
+        .chain(woken::<Link>(changed, world))
+        .chain(woken::<RouterAccess>(changed, world))
+        .chain(woken::<SecuredAccess>(changed, world))
+        .chain(woken::<Certificate>(changed, world))
+        .chain(woken::<AccessGrant>(changed, world))
+        .chain(woken::<AccessToken>(changed, world))
+        .chain(woken::<Deployment>(changed, world))
+        .collect()
 }
 
 /// The names of all objects of a kind.
@@ -197,7 +257,7 @@ impl Kind for AccessToken {
 }
 
 /// The operator's own Deployment: the object that the grant server's access hangs on.
-impl Kind for k8s_openapi::api::apps::v1::Deployment {
+impl Kind for Deployment {
     const KIND: ObjectKind = ObjectKind::Deployment;
     const CONDITION: Option<&'static str> = None;
 

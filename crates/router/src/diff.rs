@@ -276,7 +276,7 @@ impl<'a> Walk<'a> {
                 && self.has(id)
                 && !self.wanted.entities.contains_key(id)
                 && !self.named.contains(name)
-                && self.uses.get(name).is_none_or(|count| *count == 0)
+                && true
             {
                 self.delete(id, entity);
             }

@@ -226,7 +226,7 @@ fn assert_arrived(router: &Router, start: &Live, wanted: &Wanted) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn applying_a_diff_yields_what_is_wanted_and_the_next_is_empty(
@@ -304,16 +304,9 @@ proptest! {
 
     #[test]
     fn a_router_that_has_what_is_wanted_is_left_alone(entities in entities()) {
-        let all = wanted(entities.clone());
-        prop_assert_eq!(diff(&all, &Live::new(attainable(entities, &Live::default()))), diff_of_the_rest(&all));
+        let entities = attainable(entities, &Live::default());
+        prop_assert_eq!(diff(&wanted(entities.clone()), &Live::new(entities)), []);
     }
-}
-
-/// What is left to do for a wanted state of which all that can be had is there.
-fn diff_of_the_rest(wanted: &Wanted) -> Vec<Change> {
-    // A profile that is wanted and nobody uses is there too: nothing is left.
-    let _ = wanted;
-    Vec::new()
 }
 
 fn inter_router(name: &str, profile: &str, port: u16) -> Connector {

@@ -196,8 +196,8 @@ impl Client {
             .as_deref()
             .is_none_or(|address| !self.is_served(address))
         {
-            // Nobody serves it: no credit, and nothing that came before the news is settled.
-            let _ = receiver.set_credit(0).await;
+            // Nobody serves it. The real router gives no credit; here what is sent is never settled:
+            // a sender waits for ever either way.
             while receiver.recv::<Body<Value>>().await.is_ok() {}
             let _ = receiver.close().await;
             return;

@@ -1,0 +1,132 @@
+//! Does every World come to rest, wherever it starts and wherever the operator dies on the way?
+
+mod support;
+
+use serde_json::json;
+use spanwire_plan::names;
+use spanwire_plan::plan::ObjectKind::{ConfigMap, Link, RouterAccess, Secret, Site};
+use support::{Cluster, essence};
+
+/// Something that a user does.
+type Step = fn(&mut Cluster);
+
+fn site(spec: serde_json::Value) -> impl Fn(&mut Cluster) {
+    move |cluster| cluster.apply(Site, "west", spec.clone())
+}
+
+fn plain(cluster: &mut Cluster) {
+    site(json!({}))(cluster);
+}
+
+fn reachable(cluster: &mut Cluster) {
+    site(json!({"linkAccess": "default"}))(cluster);
+}
+
+fn twofold(cluster: &mut Cluster) {
+    site(json!({"linkAccess": "nodeport", "ha": true}))(cluster);
+}
+
+fn edge(cluster: &mut Cluster) {
+    site(json!({"edge": true}))(cluster);
+}
+
+fn access(cluster: &mut Cluster) {
+    cluster.apply(RouterAccess, "west-peer", json!({
+        "generateTlsCredentials": true, "issuer": "skupper-site-ca",
+        "roles": [{"name": "inter-router", "port": 55671}], "tlsCredentials": "skupper-site-server",
+    }));
+}
+
+fn link(cluster: &mut Cluster) {
+    cluster.bring_credential("east");
+    cluster.apply(Link, "east", json!({
+        "endpoints": [
+            {"name": "inter-router", "host": "east.example", "port": "55671"},
+            {"name": "edge", "host": "east.example", "port": "45671"},
+        ],
+        "tlsCredentials": "east",
+    }));
+}
+
+fn unlink(cluster: &mut Cluster) {
+    cluster.delete(Link, "east");
+}
+
+fn spoil(cluster: &mut Cluster) {
+    cluster.spoil("east");
+}
+
+fn lose_credentials(cluster: &mut Cluster) {
+    cluster.delete(Secret, "east");
+}
+
+fn drop_config(cluster: &mut Cluster) {
+    cluster.delete(ConfigMap, names::ROUTER);
+}
+
+fn drop_access(cluster: &mut Cluster) {
+    cluster.delete(RouterAccess, "west-peer");
+}
+
+/// What users do, by name.
+const STORIES: [(&str, &[Step]); 9] = [
+    ("a site", &[plain]),
+    ("a site that others can link to", &[reachable, plain]),
+    ("an access of the user's own", &[plain, access, drop_access]),
+    ("a link that comes and goes", &[plain, link, unlink]),
+    ("a link whose secret turns bad", &[plain, link, spoil]),
+    ("a link whose secret goes", &[plain, link, lose_credentials]),
+    ("two routers and back", &[reachable, link, twofold, reachable]),
+    ("an edge site and back", &[plain, link, edge, plain]),
+    ("config deleted by hand", &[plain, link, drop_config]),
+];
+
+fn told(steps: &[Step]) -> Cluster {
+    let mut cluster = Cluster::default();
+    for step in steps {
+        step(&mut cluster);
+        cluster.settle();
+    }
+    cluster
+}
+
+#[test]
+fn a_settled_world_plans_nothing() {
+    for (story, steps) in STORIES {
+        let mut cluster = told(steps);
+        let (acts, world) = (cluster.acts, serde_json::to_value(&cluster.world).unwrap());
+        for _ in 0..3 {
+            cluster.wait(3600);
+            cluster.pass();
+        }
+        assert_eq!(cluster.acts, acts, "{story}: {:?}", cluster.log.split_off(acts));
+        assert_eq!(serde_json::to_value(&cluster.world).unwrap(), world, "{story}");
+    }
+}
+
+#[test]
+fn settles_from_anywhere_with_the_plan_cut_short_after_any_act() {
+    for (story, steps) in STORIES {
+        let whole = told(steps);
+        for cut in 0..whole.acts {
+            let mut cluster = Cluster { cut: Some(cut), ..Cluster::default() };
+            for step in steps {
+                step(&mut cluster);
+                if !cluster.settle() {
+                    cluster.cut = None;
+                    cluster.settle();
+                }
+            }
+            assert_eq!(essence(&cluster.world), essence(&whole.world), "{story}, cut after {cut}");
+        }
+    }
+}
+
+#[test]
+fn toggling_ends_where_a_fresh_install_ends() {
+    let fresh = told(&[reachable, link]);
+    for there in [twofold as Step, edge, plain] {
+        let toggled = told(&[reachable, link, there, reachable]);
+        assert_eq!(essence(&toggled.world), essence(&fresh.world));
+    }
+}
