@@ -6,6 +6,11 @@
 //!
 //! Nothing here behaves: no client, no clock, no decision.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "a kind has several printer columns, each with a type of its own"
+)]
+
 pub mod access_grant;
 pub mod access_token;
 pub mod certificate;

@@ -1,5 +1,7 @@
 //! Is everything that a user has written still there after it went through our types?
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{fs, path::PathBuf};
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -12,20 +14,20 @@ use spanwire_api::{
 
 #[test]
 fn older_spellings_are_kept() {
-    keeps::<SiteSpec>(json!({ "routerMode": "edge", "ha": false, "linkAccess": "none" }));
-    keeps::<RouterAccessSpec>(json!({
+    keeps::<SiteSpec>(&json!({ "routerMode": "edge", "ha": false, "linkAccess": "none" }));
+    keeps::<RouterAccessSpec>(&json!({
         "roles": [{ "name": "inter-router", "port": 55671 }],
         "tlsCredentials": "skupper-site-server",
         "generateTlsCredentials": true,
         "issuer": "skupper-site-ca",
         "options": { "domain": "example.com" },
     }));
-    keeps::<SecuredAccessSpec>(json!({
+    keeps::<SecuredAccessSpec>(&json!({
         "selector": { "app": "router" },
         "ports": [{ "name": "edge", "port": 45671, "targetPort": 45671, "protocol": "TCP" }],
         "options": { "ingressClassName": "nginx" },
     }));
-    keeps::<LinkSpec>(json!({
+    keeps::<LinkSpec>(&json!({
         "endpoints": [{ "name": "edge", "host": "192.0.2.1", "port": "45671" }],
         "noClientAuth": true,
         "cost": 2,
@@ -159,14 +161,14 @@ fn samples() -> PathBuf {
 
 fn sample<K: Serialize + DeserializeOwned>(name: &str) {
     let text = fs::read_to_string(samples().join(format!("{name}.yaml"))).unwrap();
-    keeps::<K>(serde_saphyr::from_str(&text).unwrap());
+    keeps::<K>(&serde_saphyr::from_str(&text).unwrap());
 }
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-fn keeps<T: Serialize + DeserializeOwned>(value: Value) {
+fn keeps<T: Serialize + DeserializeOwned>(value: &Value) {
     let read: T = serde_json::from_value(value.clone()).unwrap();
-    assert_eq!(serde_json::to_value(read).unwrap(), value);
+    assert_eq!(&serde_json::to_value(read).unwrap(), value);
 }

@@ -1,5 +1,7 @@
 //! Do the definitions say what the API server, a user and the upstream tools need?
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
     JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,

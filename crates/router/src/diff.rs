@@ -207,7 +207,6 @@ impl Change {
 pub fn diff(wanted: &Wanted, live: &Live) -> Vec<Change> {
     let mut walk = Walk::new(wanted, live);
     walk.delete_unwanted_users();
-    walk.delete_unused_profiles();
     walk.create_and_update_profiles();
     walk.replace_connectors();
     walk.replace_listeners();
@@ -276,7 +275,7 @@ impl<'a> Walk<'a> {
                 && self.has(id)
                 && !self.wanted.entities.contains_key(id)
                 && !self.named.contains(name)
-                && true
+                && self.uses.get(name).is_none_or(|count| *count == 0)
             {
                 self.delete(id, entity);
             }

@@ -380,46 +380,43 @@ async fn a_dead_peer_is_gone_at_once_and_dialled_after_two_seconds() {
 
 #[tokio::test]
 async fn a_silent_peer_is_no_neighbour_after_three_seconds_and_closed_after_sixteen() {
-    let mut programs_at_once = tokio::task::JoinSet::new();
-    for program in programs() {
-        programs_at_once.spawn(async move {
-            let mut pair = Pair::start(&program).await;
-            pair.dial().await;
-            pair.on_b
-                .wait_for_neighbours(&["site-a"], Duration::from_secs(5))
-                .await;
-            pair.a.signal("STOP");
-            let took = pair
-                .on_b
-                .wait_for_neighbours(&[], Duration::from_secs(6))
-                .await;
-            assert!(took > Duration::from_millis(1500), "{took:?}");
-            assert_eq!(
-                pair.on_b.links("inter-router").await.len(),
-                1,
-                "its row stays"
-            );
-            let begun = std::time::Instant::now();
-            let on_b = &mut pair.on_b;
-            eventually("the row goes", 20_000, async || {
-                on_b.links("inter-router").await.is_empty()
-            })
+    let at_once = programs().into_iter().map(|program| async move {
+        let mut pair = Pair::start(&program).await;
+        pair.dial().await;
+        pair.on_b
+            .wait_for_neighbours(&["site-a"], Duration::from_secs(5))
             .await;
-            assert!(
-                begun.elapsed() > Duration::from_secs(5),
-                "{:?}",
-                begun.elapsed()
-            );
-            let connector = pair.on_b.entity("connector", "to-a").await.unwrap();
-            let message = connector["connectionMsg"].as_str().unwrap();
-            assert!(
-                message.ends_with("amqp:resource-limit-exceeded local-idle-timeout expired"),
-                "{message}"
-            );
-            pair.a.signal("CONT");
-        });
-    }
-    programs_at_once.join_all().await;
+        pair.a.signal("STOP");
+        let took = pair
+            .on_b
+            .wait_for_neighbours(&[], Duration::from_secs(6))
+            .await;
+        assert!(took > Duration::from_millis(1500), "{took:?}");
+        assert_eq!(
+            pair.on_b.links("inter-router").await.len(),
+            1,
+            "its row stays"
+        );
+        let begun = std::time::Instant::now();
+        let on_b = &mut pair.on_b;
+        eventually("the row goes", 20_000, async || {
+            on_b.links("inter-router").await.is_empty()
+        })
+        .await;
+        assert!(
+            begun.elapsed() > Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+        let connector = pair.on_b.entity("connector", "to-a").await.unwrap();
+        let message = connector["connectionMsg"].as_str().unwrap();
+        assert!(
+            message.ends_with("amqp:resource-limit-exceeded local-idle-timeout expired"),
+            "{message}"
+        );
+        pair.a.signal("CONT");
+    });
+    futures::future::join_all(at_once).await;
 }
 
 #[tokio::test]

@@ -580,9 +580,8 @@ async fn a_client_may_speak_sasl_anonymous() {
 
 #[tokio::test]
 async fn a_client_that_is_silent_for_16_seconds_is_dropped() {
-    let mut programs_at_once = tokio::task::JoinSet::new();
-    for program in programs() {
-        programs_at_once.spawn(async move {
+    let at_once = programs().into_iter().map(|program| {
+        async move {
             let router = program.start("site-a");
             let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", router.amqp))
                 .await
@@ -602,23 +601,20 @@ async fn a_client_that_is_silent_for_16_seconds_is_dropped() {
             assert!((15..20).contains(&took), "after {took} s");
             let said = String::from_utf8_lossy(&said).into_owned();
             assert!(said.contains("local-idle-timeout expired"), "{said}");
-        });
-    }
-    programs_at_once.join_all().await;
+        }
+    });
+    futures::future::join_all(at_once).await;
 }
 
 #[tokio::test]
 async fn a_client_that_sends_heartbeats_stays() {
-    let mut programs_at_once = tokio::task::JoinSet::new();
-    for program in programs() {
-        programs_at_once.spawn(async move {
-            let router = program.start("site-a");
-            let mut client = Client::open(router.amqp).await;
-            tokio::time::sleep(Duration::from_secs(20)).await;
-            assert_eq!(client.query("router").await.len(), 1);
-        });
-    }
-    programs_at_once.join_all().await;
+    let at_once = programs().into_iter().map(|program| async move {
+        let router = program.start("site-a");
+        let mut client = Client::open(router.amqp).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(client.query("router").await.len(), 1);
+    });
+    futures::future::join_all(at_once).await;
 }
 
 #[tokio::test]

@@ -245,7 +245,7 @@ async fn it_is_operational_only_with_the_whole_configuration() {
         let mut router = program.start("site-a");
         let page = get(router.http, "/healthz").unwrap();
         assert!(
-            page.starts_with("HTTP/1.1 200") && page.ends_with("OK"),
+            page.starts_with("HTTP/1.1 200") && page.ends_with("OK\n"),
             "{page}"
         );
         assert!(

@@ -1,0 +1,200 @@
+//! How is a code exchanged for a link?
+//!
+//! The one door that is open to strangers. A request is answered in this order: is it well formed, is the code
+//! right, is something left, make a credential in memory, record the claim, hand it out. What fails before the
+//! record costs nothing; what is recorded stays the same claim however often its answer is lost
+//! (`design.md` §6; the wire contract is `facts/skupper-v2.md` §7).
+//!
+//! The server knows no stores and no plan. What it has to know it asks a [`Directory`] for.
+
+mod answer;
+mod connection;
+mod ledger;
+mod limit;
+mod redemption;
+mod refusal;
+mod request;
+mod served;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use spanwire_api::{AccessGrant, Claim, Endpoint};
+use spanwire_plan::plan::Event;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::telemetry::{Metrics, Redemption};
+
+pub use answer::Answer;
+pub use refusal::Refusal;
+pub use request::Request;
+pub use served::{ServeCertificate, Served};
+
+use ledger::Ledgers;
+use limit::Limits;
+
+/// How long one redemption may take, so that there is time left to say that it failed.
+const REDEMPTION: Duration = Duration::from_secs(8);
+/// How many credentials are made at once: making them keeps a processor busy.
+const MAKERS: usize = 4;
+
+/// A grant, as far as a redemption depends on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GrantRecord {
+    /// The grant's namespace.
+    pub namespace: String,
+    /// The grant's name.
+    pub name: String,
+    /// The grant's uid: the path of its URL.
+    pub uid: String,
+    /// The revision that the rest was read at.
+    pub resource_version: String,
+    /// Name of the CA Secret that the grant asks for; the site's where there is none.
+    pub issuer: Option<String>,
+    /// How often it may be redeemed.
+    pub allowed: i64,
+    /// How often it has been.
+    pub redemptions: i64,
+    /// Until when; absent where the status does not say so.
+    pub expires: Option<Timestamp>,
+    /// The latest redemptions.
+    pub claims: Vec<Claim>,
+}
+
+/// A site, as far as a redemption depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteRecord {
+    /// Whether it is an edge site, which nobody can link to.
+    pub edge: bool,
+    /// Name of the Secret of its default CA; empty where that is not settled yet.
+    pub issuer: String,
+    /// Where it is reached.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// Whom the server asks. Every answer is at once, from memory.
+#[derive(Clone)]
+pub struct Directory {
+    /// SHA-256 of the code of the grant with this uid; none where there is no such grant, or no code yet. By itself,
+    /// so that looking up a grant that exists takes no longer than one that does not.
+    pub code: Arc<dyn Fn(&str) -> Option<[u8; 32]> + Send + Sync>,
+    /// The grant with this uid; none also where this operator does not control its namespace.
+    pub grant: Arc<dyn Fn(&str) -> Option<GrantRecord> + Send + Sync>,
+    /// The active site of this namespace.
+    pub site: Arc<dyn Fn(&str) -> Option<SiteRecord> + Send + Sync>,
+    /// Tells what a person would want to know later about this grant. It must not wait.
+    pub announce: Arc<dyn Fn(&GrantRecord, Event) + Send + Sync>,
+}
+
+/// On what terms credentials are given out.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Lifetime, in seconds.
+    pub leaf_seconds: i64,
+    /// RSA-2048 rather than P-256.
+    pub rsa: bool,
+}
+
+/// The grant server.
+pub struct Server {
+    client: Client,
+    clock: Clock,
+    directory: Directory,
+    terms: Terms,
+    metrics: Arc<Metrics>,
+    ledgers: Ledgers,
+    limits: Limits,
+    makers: Semaphore,
+}
+
+impl GrantRecord {
+    /// The record of a grant as the API server has it. Its code is not in it.
+    pub fn of(grant: &AccessGrant) -> Self {
+        let metadata = &grant.metadata;
+        let status = grant.status.as_ref();
+        let expires = status.and_then(|status| status.expiration_time.as_deref());
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            issuer: grant.spec.issuer.clone().filter(|issuer| !issuer.is_empty()),
+            // 0 and absent mean once (`facts/skupper-v2.md` §7.1).
+            allowed: grant.spec.redemptions_allowed.filter(|allowed| *allowed > 0).unwrap_or(1),
+            redemptions: status.and_then(|status| status.redemptions).unwrap_or_default(),
+            expires: expires.and_then(|time| time.parse().ok()),
+            claims: status.map(|status| status.claims.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Whether a repeat of this claim would be one.
+    fn holds(&self, claim: &str) -> bool {
+        self.claims.iter().any(|known| known.hash == claim)
+    }
+
+    /// Why there is nothing left for a new claim, if so.
+    fn refusal(&self, now: Timestamp) -> Option<Refusal> {
+        match self.expires {
+            None => Some(Refusal::CorruptGrant),
+            Some(expires) if now >= expires => Some(Refusal::Expired),
+            Some(_) if self.redemptions >= self.allowed => Some(Refusal::UsedUp),
+            Some(_) => None,
+        }
+    }
+}
+
+impl Server {
+    /// A server that has not been asked anything yet.
+    pub fn new(
+        client: Client,
+        clock: Clock,
+        directory: Directory,
+        terms: Terms,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            client,
+            clock,
+            directory,
+            terms,
+            metrics,
+            ledgers: Ledgers::default(),
+            limits: Limits::default(),
+            makers: Semaphore::new(MAKERS),
+        }
+    }
+
+    /// Serves until `stop`, and a little longer what has begun by then. The certificate is the one that `served`
+    /// holds when a client knocks; without one, nobody gets in.
+    pub async fn run(
+        self: Arc<Self>,
+        listener: TcpListener,
+        served: &Served,
+        stop: CancellationToken,
+    ) {
+        connection::accept(self, listener, served.tls(), stop).await;
+    }
+
+    /// Answers one well-formed request from this address.
+    pub async fn redeem(&self, source: IpAddr, request: Request) -> Result<Answer, Refusal> {
+        let redemption = timeout(REDEMPTION, self.redemption(source, &request)).await;
+        let answer = redemption.unwrap_or(Err(Refusal::Unavailable));
+        let result = match &answer {
+            Ok(answer) if answer.is_repeated => "repeated",
+            Ok(_) => "granted",
+            Err(refusal) => refusal.result(),
+        };
+        self.metrics.redemptions.get_or_create(&Redemption { result }).inc();
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests;
