@@ -38,13 +38,15 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     .collect()
 }
 
-/// An access gets a Service of its own name, whose names are shorter than those of other objects. Said at once, it
-/// spares a condition that nobody looks at.
+/// An access gets a Service of its own name, and names of Services are shorter than those of other objects. Said when
+/// the object is created, it spares a condition that nobody looks at. Not said later: an object that was there before
+/// the rule must still be able to get a status.
 fn named_like_a_service(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for root in schemas(&mut crd) {
         root.x_kubernetes_validations = Some(vec![ValidationRule {
             rule: format!(
-                "self.metadata.name.size() <= {} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+                "oldSelf.hasValue() || (self.metadata.name.size() <= {} && \
+                 self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))",
                 check::DNS_LABEL
             ),
             message: Some(format!(
@@ -52,6 +54,7 @@ fn named_like_a_service(mut crd: CustomResourceDefinition) -> CustomResourceDefi
                  '-', beginning with a letter",
                 check::DNS_LABEL
             )),
+            optional_old_self: Some(true),
             ..ValidationRule::default()
         }]);
     }
@@ -104,7 +107,7 @@ fn in_both_versions(mut crd: CustomResourceDefinition) -> CustomResourceDefiniti
 
 /// Takes out of a generated schema what Rust means and Kubernetes does not.
 ///
-/// - `nullable`: the API server takes a null out of a field that is not nullable, so that null and absent are one.
+/// - `nullable`: the API server takes a null out of a field that is not nullable, so null and absent are one.
 /// - `default`: defaults are the operator's, so that a stored object says what its user wrote and no more.
 /// - `title`, and the line breaks of doc comments.
 fn tidy(schema: &mut JSONSchemaProps) {

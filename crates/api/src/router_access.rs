@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube_core::{Reason, Rule};
+use kube_core::Rule;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,14 +95,12 @@ pub struct RouterAccessRole {
 
 fn roles_are_unlike() -> serde_json::Value {
     let names = Rule::new("self.all(role, self.exists_one(other, other.name == role.name))")
-        .message("each role may be given once: remove the second one, or put it into a RouterAccess of its own")
-        .reason(Reason::FieldValueDuplicate);
+        .message("each role may be given once: remove the second one, or put it into a RouterAccess of its own");
     let ports = Rule::new(
         "self.all(role, !has(role.port) || \
          self.exists_one(other, has(other.port) && other.port == role.port))",
     )
-    .message("each role needs a port of its own: change one of them, or leave both out")
-    .reason(Reason::FieldValueDuplicate);
+    .message("each role needs a port of its own: change one of them, or leave both out");
     check::rules(&[names, ports])
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube_core::{Reason, Rule};
+use kube_core::Rule;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,14 +91,13 @@ pub struct SecuredAccessPort {
 
 fn ports_are_unlike() -> serde_json::Value {
     let names = Rule::new("self.all(port, self.exists_one(other, other.name == port.name))")
-        .message("each port needs a name of its own: rename one of them")
-        .reason(Reason::FieldValueDuplicate);
+        .message("each port needs a name of its own: rename one of them");
     let numbers = Rule::new(
         "self.all(port, self.exists_one(other, other.port == port.port && \
-         (has(other.protocol) ? other.protocol : '') == (has(port.protocol) ? port.protocol : '')))",
+         (!has(other.protocol) || other.protocol == '' ? 'TCP' : other.protocol) == \
+         (!has(port.protocol) || port.protocol == '' ? 'TCP' : port.protocol)))",
     )
-    .message("each port may be offered once: remove the second one, or give it another number")
-    .reason(Reason::FieldValueDuplicate);
+    .message("each port may be offered once: remove the second one, or give it another number");
     check::rules(&[names, numbers])
 }
 

@@ -21,6 +21,7 @@ use spanwire_plan::{Plan, labels};
 use crate::error::{CallServer, within};
 use crate::pki::{MakeCredential, ReadSigner};
 use crate::redeem::Pool;
+use crate::telemetry::{Done, Metrics, Write};
 
 /// With what acts are carried out.
 pub struct Workshop {
@@ -28,6 +29,8 @@ pub struct Workshop {
     pub client: Client,
     /// For redemptions, which are remote and do not run on a pass.
     pub pool: Arc<Pool>,
+    /// Where writes are counted.
+    pub metrics: Arc<Metrics>,
 }
 
 /// What came of a plan's acts.
@@ -60,7 +63,7 @@ pub enum CarryOut {
     #[error("{kind} \"{name}\" exists but is not controlled by skupper: delete or rename it")]
     FindStranger {
         /// Kind of the object.
-        kind: String,
+        kind: &'static str,
         /// Name of the object.
         name: String,
     },
@@ -122,6 +125,8 @@ impl Workshop {
     async fn try_stage(&self, stage: &Stage, outcome: &mut Outcome) {
         let answers = join_all(stage.acts.iter().map(|act| self.try_act(act))).await;
         for (act, answer) in stage.acts.iter().zip(answers) {
+            let result = if answer.is_ok() { Done::ok } else { Done::failed };
+            self.metrics.writes.get_or_create(&Write { verb: verb(act), result }).inc();
             match answer {
                 Ok(()) => {
                     match act {
@@ -178,7 +183,7 @@ impl Workshop {
                 let live = within(api.get_metadata(child.name())).await?;
                 if !settle::is_ours(child, &live.metadata) {
                     return Err(CarryOut::FindStranger {
-                        kind: child.kind.resource().kind,
+                        kind: child.kind.name(),
                         name: child.name().to_owned(),
                     });
                 }
@@ -247,10 +252,22 @@ fn object(child: &Child) -> Result<DynamicObject, CallServer> {
     serde_json::from_value(child.object.clone()).map_err(|error| kube::Error::SerdeError(error).into())
 }
 
+/// What an act is counted as.
+fn verb(act: &Act) -> &'static str {
+    match act {
+        Act::Create(_) => "create",
+        Act::Apply(..) => "apply",
+        Act::Delete(..) => "delete",
+        Act::Issue(_) => "issue",
+        Act::Redeem(_) => "redeem",
+        Act::Nudge(_) => "nudge",
+    }
+}
+
 /// What an act does, for a person: `create Secret "a"`.
 fn describe(act: &Act) -> String {
     let of = |verb: &str, target: &Ref| {
-        format!("{verb} {} \"{}\" in {}", target.kind.resource().kind, target.name, target.namespace)
+        format!("{verb} {} \"{}\" in {}", target.kind.name(), target.name, target.namespace)
     };
     match act {
         Act::Create(child) => of("create", &child.reference()),

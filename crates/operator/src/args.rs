@@ -91,6 +91,9 @@ pub struct OperatorArgs {
     /// Logs as `text` or `json`.
     #[arg(long, env = "SPANWIRE_LOG_FORMAT", default_value = "text")]
     pub log_format: String,
+    /// What is logged: a level, or finer by module, as in `info,spanwire_operator=debug`.
+    #[arg(long, env = "RUST_LOG", default_value = "info,kube_runtime=warn")]
+    pub log_filter: String,
     /// Shifts the clock, for tests.
     #[arg(long, hide = true, default_value = "0s")]
     pub clock_offset: SignedDuration,

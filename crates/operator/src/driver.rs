@@ -20,12 +20,14 @@ use spanwire_plan::report::report;
 use spanwire_plan::world::controls;
 use spanwire_plan::{Env, Kind, Plan, Seen, World};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::act::{Outcome, Workshop};
 use crate::clock::Clock;
 use crate::error::CallServer;
 use crate::publish::Publisher;
 use crate::stores::Stores;
+use crate::telemetry::{Done, Metrics, OfKind, Pass, Write};
 
 /// How long one pass may take.
 const PASS: Duration = Duration::from_secs(30);
@@ -50,6 +52,8 @@ pub struct Shell {
     pub clock: Clock,
     /// Whether this replica is the one that acts.
     pub leads: watch::Receiver<bool>,
+    /// Where passes are counted.
+    pub metrics: Arc<Metrics>,
     places: Semaphore,
     failures: Mutex<HashMap<(ObjectKind, String, String), u32>>,
 }
@@ -77,6 +81,7 @@ impl Shell {
         config: Config,
         clock: Clock,
         leads: watch::Receiver<bool>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             stores,
@@ -85,6 +90,7 @@ impl Shell {
             config,
             clock,
             leads,
+            metrics,
             places: Semaphore::new(CONCURRENCY),
             failures: Mutex::default(),
         }
@@ -98,9 +104,12 @@ impl Shell {
         if !*self.leads.borrow() {
             return Action::await_change();
         }
+        let began = Instant::now();
         let pass = AssertUnwindSafe(self.pass::<K>(namespace, name)).catch_unwind();
         let key = (K::KIND, namespace.to_owned(), name.to_owned());
-        let trouble = match tokio::time::timeout(PASS, pass).await {
+        let answer = tokio::time::timeout(PASS, pass).await;
+        self.count(K::KIND, began, matches!(answer, Ok(Ok(Ok(_) | Err(Trouble::Moved)))));
+        let trouble = match answer {
             Ok(Ok(Ok(next))) => {
                 self.failures().remove(&key);
                 return next.map_or_else(Action::await_change, Action::requeue);
@@ -183,7 +192,10 @@ impl Shell {
         let told = self.status(live, generation, status, outcome);
         let Some(told) = told else { return Ok(()) };
         let events = told.events.clone();
-        match self.publisher.publish(object, told).await {
+        let answer = self.publisher.publish(object, told).await;
+        let result = if answer.is_ok() { Done::ok } else { Done::failed };
+        self.metrics.writes.get_or_create(&Write { verb: "status", result }).inc();
+        match answer {
             Ok(()) => {}
             Err(error) if error.is_stale() => return Err(Trouble::Moved),
             Err(error) => return Err(Trouble::Publish(error)),
@@ -203,6 +215,13 @@ impl Shell {
         outcome: &Outcome,
     ) -> Option<spanwire_plan::report::Report> {
         report(live, generation, status, &outcome.failures, self.clock.now())
+    }
+
+    fn count(&self, kind: ObjectKind, began: Instant, is_done: bool) {
+        let kind = kind.name();
+        let result = if is_done { Done::ok } else { Done::failed };
+        self.metrics.passes.get_or_create(&Pass { kind, result }).inc();
+        self.metrics.pass_time.get_or_create(&OfKind { kind }).observe(began.elapsed().as_secs_f64());
     }
 
     /// How long this object waits: doubled at each failure in a row, capped, with jitter.

@@ -10,6 +10,7 @@ pub mod controllers;
 pub mod driver;
 pub mod error;
 pub mod facts;
+pub mod grants;
 pub mod pki;
 pub mod publish;
 pub mod redeem;

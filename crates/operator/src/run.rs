@@ -9,24 +9,31 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
+use spanwire_plan::Config;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::act::Workshop;
 use crate::args::OperatorArgs;
 use crate::clock::Clock;
+use crate::controllers;
 use crate::driver::Shell;
 use crate::publish::Publisher;
 use crate::stores::{Bells, Reader, Stores, Watches};
-use crate::controllers;
+use crate::telemetry::{self, Health, Metrics};
 
 /// How long a stopping operator goes on serving, so that a Service has time to send its clients elsewhere.
 const DRAIN: Duration = Duration::from_secs(5);
+/// How often the event loop says that it turns.
+const BEAT: Duration = Duration::from_secs(5);
 
 /// Runs the operator until it is told to stop.
 pub fn operator(args: OperatorArgs) -> anyhow::Result<()> {
     let config = args.config()?;
+    telemetry::start_logs(args.log_format.parse()?, &args.log_filter)?;
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
@@ -34,8 +41,20 @@ pub fn operator(args: OperatorArgs) -> anyhow::Result<()> {
     runtime.block_on(live(args, config))
 }
 
-async fn live(args: OperatorArgs, config: spanwire_plan::Config) -> anyhow::Result<()> {
-    tracing_subscriber::fmt().init();
+async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = CancellationToken::new();
+    let health = Health::new();
+    let metrics = Arc::new(Metrics::new(&config.version));
+    let unfilled = health.hold("the stores are being filled");
+    let listener = TcpListener::bind(args.metrics_address)
+        .await
+        .with_context(|| format!("could not listen on {}", args.metrics_address))?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(telemetry::serve(listener, health.clone(), metrics.clone(), stop.clone()));
+    tasks.spawn(beat(health.clone()));
+
     let client = client().await?;
     let clock = Clock::shifted(args.clock_offset);
     let (bells, queues) = Bells::new(&controllers::KINDS);
@@ -43,26 +62,48 @@ async fn live(args: OperatorArgs, config: spanwire_plan::Config) -> anyhow::Resu
     let (_leads, leading) = watch::channel(true);
     let shell = Arc::new(Shell::new(
         stores.clone(),
-        Workshop { client: client.clone(), pool: Arc::new(crate::redeem::Pool) },
+        Workshop {
+            client: client.clone(),
+            pool: Arc::new(crate::redeem::Pool),
+            metrics: metrics.clone(),
+        },
         Publisher::new(client.clone(), &config.name, &args.identity),
         config,
         clock,
         leading,
+        metrics,
     ));
-    let mut tasks = JoinSet::new();
     let mut watches = Watches::new(client.clone(), args.scope(), stores.clone());
     controllers::start(&shell, &mut watches, queues, &mut tasks);
     tasks.spawn(Reader { client, stores }.run());
+    let filled = watches.filled();
+    tasks.spawn(async move {
+        filled.complete().await;
+        drop(unfilled);
+    });
 
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     tracing::info!("Began to stop");
-    let _ = DRAIN;
+    health.stop();
+    tokio::select! {
+        () = tokio::time::sleep(DRAIN) => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+    tracing::info!("Stopped");
     Ok(())
+}
+
+async fn beat(health: Health) {
+    let mut interval = tokio::time::interval(BEAT);
+    loop {
+        interval.tick().await;
+        health.beat();
+    }
 }
 
 /// A client for the API server that the environment names. Nothing is sent yet.

@@ -33,7 +33,11 @@ pub(crate) fn plan(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Plan {
         verdicts: vec![processed, resolved(grant, end, world, env)],
         sum_of: &[PROCESSED, RESOLVED],
         // What a token was made from is never changed by a spec that makes no sense.
-        fields: if wish.is_ok() { fields(grant, end, world) } else { Map::new() },
+        fields: if wish.is_ok() {
+            fields(grant, end, world)
+        } else {
+            Map::new()
+        },
         code: wish.is_ok().then(|| code(grant)),
         ..Status::default()
     });
@@ -74,7 +78,10 @@ impl Wish {
         let spec = &grant.spec;
         let refused = |reason, message: String| Err(Verdict::error(PROCESSED, reason, message));
         if !env.config.grants {
-            return refused(reason::GRANTS_DISABLED, "AccessGrants are not enabled".to_owned());
+            return refused(
+                reason::GRANTS_DISABLED,
+                "AccessGrants are not enabled".to_owned(),
+            );
         }
         let window = window(spec.expiration_window.as_deref())
             .map_err(|message| Verdict::error(PROCESSED, reason::INVALID_DURATION, message))?;
@@ -141,11 +148,15 @@ fn code(grant: &AccessGrant) -> Code {
 fn fields(grant: &AccessGrant, end: Option<Timestamp>, world: &World) -> Map<String, Value> {
     let mut fields = Map::new();
     if end_of(grant).is_none() {
-        fields.insert("expirationTime".to_owned(), json!(end.map(|end| end.to_string())));
+        fields.insert(
+            "expirationTime".to_owned(),
+            json!(end.map(|end| end.to_string())),
+        );
     }
     // Together, so that whoever has one of them has what belongs to it.
     let server = &world.grant_server;
-    if let (Some(address), Some(ca), Some(uid)) = (&server.address, &server.ca, &grant.metadata.uid) {
+    if let (Some(address), Some(ca), Some(uid)) = (&server.address, &server.ca, &grant.metadata.uid)
+    {
         fields.insert("url".to_owned(), json!(format!("https://{address}/{uid}")));
         fields.insert("ca".to_owned(), json!(ca));
     }
@@ -153,16 +164,19 @@ fn fields(grant: &AccessGrant, end: Option<Timestamp>, world: &World) -> Map<Str
 }
 
 /// Whether a token of this grant could be redeemed now, and would lead to a link.
-fn resolved(
-    grant: &AccessGrant,
-    end: Option<Timestamp>,
-    world: &World,
-    env: &Env<'_>,
-) -> Verdict {
-    let allowed = grant.spec.redemptions_allowed.filter(|allowed| *allowed > 0).unwrap_or(1);
-    let made = status(grant).and_then(|status| status.redemptions).unwrap_or_default();
+fn resolved(grant: &AccessGrant, end: Option<Timestamp>, world: &World, env: &Env<'_>) -> Verdict {
+    let allowed = grant
+        .spec
+        .redemptions_allowed
+        .filter(|allowed| *allowed > 0)
+        .unwrap_or(1);
+    let made = status(grant)
+        .and_then(|status| status.redemptions)
+        .unwrap_or_default();
     if made >= allowed {
-        let message = format!("redeemed {made} of {allowed} times: raise redemptionsAllowed, or create another grant");
+        let message = format!(
+            "redeemed {made} of {allowed} times: raise redemptionsAllowed, or create another grant"
+        );
         return Verdict::error(RESOLVED, reason::USED_UP, message);
     }
     if let Some(end) = end.filter(|end| *end <= env.now) {
@@ -171,17 +185,23 @@ fn resolved(
     }
     let pending = |reason, message: &str| Verdict::pending(RESOLVED, reason, message);
     if world.grant_server.address.is_none() {
-        return pending(reason::AWAITING_ADDRESS, "waiting for the address of the grant server");
+        return pending(
+            reason::AWAITING_ADDRESS,
+            "waiting for the address of the grant server",
+        );
     }
     if world.grant_server.ca.is_none() {
-        return pending(reason::PENDING, "waiting for the certificate of the grant server");
+        return pending(
+            reason::PENDING,
+            "waiting for the certificate of the grant server",
+        );
     }
     match world.site() {
         None => pending(reason::NO_ACTIVE_SITE, "No active site in namespace"),
-        Some(site) => {
-            reachable(world, env).and_then(|()| signed(grant, site, world, env)).err()
-                .unwrap_or_else(|| Verdict::ready(RESOLVED))
-        }
+        Some(site) => reachable(world, env)
+            .and_then(|()| signed(grant, site, world, env))
+            .err()
+            .unwrap_or_else(|| Verdict::ready(RESOLVED)),
     }
 }
 

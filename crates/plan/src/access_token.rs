@@ -37,7 +37,10 @@ pub(crate) fn plan(token: &AccessToken, world: &World, env: &Env<'_>) -> Plan {
         return told(Verdict::ready(REDEEMED));
     }
     let Some(site) = world.site() else {
-        return told(pending(reason::NO_ACTIVE_SITE, "No active site in namespace"));
+        return told(pending(
+            reason::NO_ACTIVE_SITE,
+            "No active site in namespace",
+        ));
     };
     if let Some(stored) = world.secrets.get(name(token)) {
         return links_from(token, site, stored, world);
@@ -46,12 +49,20 @@ pub(crate) fn plan(token: &AccessToken, world: &World, env: &Env<'_>) -> Plan {
         return told(error(reason::TOKEN_INVALID, message));
     }
     let generation = token.metadata.generation.unwrap_or_default();
-    let attempt = token.metadata.uid.as_ref().and_then(|uid| world.attempts.get(uid));
+    let attempt = token
+        .metadata
+        .uid
+        .as_ref()
+        .and_then(|uid| world.attempts.get(uid));
     match attempt.filter(|attempt| attempt.generation == generation) {
         Some(attempt) => after(attempt, token, site, env),
         None => match final_refusal(token, generation) {
             Some(refusal) => told(refusal),
-            None => redeem(token, site, pending(reason::PENDING, "the token is being redeemed")),
+            None => redeem(
+                token,
+                site,
+                pending(reason::PENDING, "the token is being redeemed"),
+            ),
         },
     }
 }
@@ -79,10 +90,15 @@ pub(crate) fn references(token: &AccessToken) -> Vec<(ObjectKind, String)> {
 fn check(token: &AccessToken) -> Result<(), String> {
     let spec = &token.spec;
     let Some(host) = spec.url.strip_prefix("https://") else {
-        return Err("token url scheme must be https: copy status.url of the AccessGrant".to_owned());
+        return Err(
+            "token url scheme must be https: copy status.url of the AccessGrant".to_owned(),
+        );
     };
     if host.is_empty() || host.starts_with(['/', ':', '?', '#']) {
-        return Err("could not parse token url: it names no host; copy status.url of the AccessGrant".to_owned());
+        return Err(
+            "could not parse token url: it names no host; copy status.url of the AccessGrant"
+                .to_owned(),
+        );
     }
     if spec.code.is_empty() {
         return Err("token does not have a code: copy status.code of the AccessGrant".to_owned());
@@ -91,7 +107,9 @@ fn check(token: &AccessToken) -> Result<(), String> {
         return Err("token does not have a CA: copy status.ca of the AccessGrant".to_owned());
     }
     if !spec.ca.contains("-----BEGIN CERTIFICATE-----") {
-        return Err("the token's CA is no PEM certificate: copy status.ca of the AccessGrant".to_owned());
+        return Err(
+            "the token's CA is no PEM certificate: copy status.ca of the AccessGrant".to_owned(),
+        );
     }
     Ok(())
 }
@@ -105,12 +123,19 @@ fn after(attempt: &Attempt, token: &AccessToken, site: &Site, env: &Env<'_>) -> 
             reason::PEER_UNTRUSTED,
             format!("the server at the token's url is not the one that its CA vouches for: {why}"),
         ),
-        Outcome::Invalid(why) => error(reason::TOKEN_INVALID, format!("the token cannot be used: {why}")),
+        Outcome::Invalid(why) => error(
+            reason::TOKEN_INVALID,
+            format!("the token cannot be used: {why}"),
+        ),
         Outcome::UsedUp => error(reason::USED_UP, format!("the grant is used up: {REMEDY}")),
-        Outcome::Expired => error(reason::EXPIRED, format!("the grant has expired or is gone: {REMEDY}")),
-        Outcome::CodeRefused => {
-            error(reason::CODE_REFUSED, "the other site refused the code: copy status.code of the AccessGrant")
-        }
+        Outcome::Expired => error(
+            reason::EXPIRED,
+            format!("the grant has expired or is gone: {REMEDY}"),
+        ),
+        Outcome::CodeRefused => error(
+            reason::CODE_REFUSED,
+            "the other site refused the code: copy status.code of the AccessGrant",
+        ),
         Outcome::AnswerRefused(why) => error(
             reason::ANSWER_INVALID,
             format!("the other site's answer is not one set of credentials and a few links: {why}"),
@@ -151,7 +176,10 @@ fn stored(attempt: &Attempt, now: Timestamp) -> Plan {
         let message = format!("the credentials were received, and their secret is gone: {REMEDY}");
         return told(error(reason::ANSWER_LOST, message));
     }
-    let mut plan = told(pending(reason::PENDING, "the credentials were received and are being stored"));
+    let mut plan = told(pending(
+        reason::PENDING,
+        "the credentials were received and are being stored",
+    ));
     plan.look_again(Duration::try_from(SIGHT - waited).unwrap_or_default());
     plan
 }
@@ -168,7 +196,9 @@ fn final_refusal(token: &AccessToken, generation: i64) -> Option<Verdict> {
         reason::ANSWER_LOST,
     ];
     let redeemed = condition(token)?;
-    let reason = FINAL.into_iter().find(|reason| *reason == redeemed.reason)?;
+    let reason = FINAL
+        .into_iter()
+        .find(|reason| *reason == redeemed.reason)?;
     (redeemed.observed_generation == Some(generation))
         .then(|| error(reason, redeemed.message.clone()))
 }
@@ -210,17 +240,33 @@ fn links_from(token: &AccessToken, site: &Site, stored: &SecretFacts, world: &Wo
         return told(error(reason::NAME_TAKEN, message));
     }
     if !owns(&site.metadata, &stored.metadata) || stored.metadata.deletion_timestamp.is_some() {
-        let message = format!("Secret \"{}\" belongs to a Site that is gone, and is going", name(token));
+        let message = format!(
+            "Secret \"{}\" belongs to a Site that is gone, and is going",
+            name(token)
+        );
         return told(pending(reason::PENDING, message));
     }
-    let list = stored.metadata.annotations.as_ref().and_then(|map| map.get(labels::LINKS));
-    let Some(links) = list.and_then(|list| serde_json::from_str::<Vec<StoredLink>>(list).ok()) else {
-        let message = format!("annotation {} of the stored answer does not say which links to make", labels::LINKS);
+    let list = stored
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|map| map.get(labels::LINKS));
+    let Some(links) = list.and_then(|list| serde_json::from_str::<Vec<StoredLink>>(list).ok())
+    else {
+        let message = format!(
+            "annotation {} of the stored answer does not say which links to make",
+            labels::LINKS
+        );
         return told(error(reason::ANSWER_INVALID, message));
     };
-    let taken: Vec<String> = links.iter().filter_map(|link| taken(&link.name, token, site, world)).collect();
+    let taken: Vec<String> = links
+        .iter()
+        .filter_map(|link| taken(&link.name, token, site, world))
+        .collect();
     // A Link that is there is the user's already: it is not written again.
-    let missing = links.into_iter().filter(|link| world.links.get(&link.name).is_none());
+    let missing = links
+        .into_iter()
+        .filter(|link| world.links.get(&link.name).is_none());
     let acts = settle(missing.map(|missing| link(token, site, missing)), world).acts;
     let verdict = if !taken.is_empty() {
         error(reason::NAME_TAKEN, taken.join("\n"))
@@ -262,7 +308,11 @@ fn link(token: &AccessToken, site: &Site, stored: StoredLink) -> Child {
 
 /// The uid of the token that an object was made for.
 fn mark(metadata: &ObjectMeta) -> Option<&str> {
-    metadata.annotations.as_ref()?.get(labels::TOKEN).map(String::as_str)
+    metadata
+        .annotations
+        .as_ref()?
+        .get(labels::TOKEN)
+        .map(String::as_str)
 }
 
 fn name(token: &AccessToken) -> &str {
@@ -274,7 +324,12 @@ fn uid(token: &AccessToken) -> &str {
 }
 
 fn condition(token: &AccessToken) -> Option<&Condition> {
-    token.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == REDEEMED)
+    token
+        .status
+        .as_ref()?
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == REDEEMED)
 }
 
 fn pending(reason: &'static str, message: impl Into<String>) -> Verdict {

@@ -28,7 +28,10 @@ pub(crate) fn plan(deployment: &Deployment, world: &World, env: &Env<'_>) -> Pla
     if !is_own || !env.config.grants || metadata.deletion_timestamp.is_some() {
         return Plan::nothing();
     }
-    let children = [certificate(deployment), secured_access(deployment, env.config)];
+    let children = [
+        certificate(deployment),
+        secured_access(deployment, env.config),
+    ];
     let mut plan = Plan::nothing();
     plan.push(CONFIGURED, false, settle(children, world).acts);
     plan
@@ -71,7 +74,9 @@ fn secured_access(deployment: &Deployment, config: &Config) -> Child {
         protocol: Some("TCP".to_owned()),
     };
     let spec = SecuredAccessSpec {
-        selector: selector.and_then(|selector| selector.match_labels.clone()).unwrap_or_default(),
+        selector: selector
+            .and_then(|selector| selector.match_labels.clone())
+            .unwrap_or_default(),
         ports: vec![port],
         issuer: Some(names::GRANT_SERVER_CA.to_owned()),
         certificate: Some(names::GRANT_SERVER.to_owned()),

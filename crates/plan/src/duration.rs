@@ -46,7 +46,9 @@ fn part(text: &str) -> Result<(u128, &str), String> {
     if whole.is_empty() && fraction.is_empty() {
         return Err(format!("a number is missing before \"{text}\""));
     }
-    let end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| c == '.' || c.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (unit, rest) = rest.split_at(end);
     let nanos: u128 = match unit {
         "ns" => 1,
@@ -67,12 +69,17 @@ fn part(text: &str) -> Result<(u128, &str), String> {
 }
 
 fn digits(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+    text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    )
 }
 
 fn number(digits: &str) -> u128 {
     digits.bytes().fold(0, |number: u128, digit| {
-        number.saturating_mul(10).saturating_add(u128::from(digit - b'0'))
+        number
+            .saturating_mul(10)
+            .saturating_add(u128::from(digit - b'0'))
     })
 }
 
@@ -99,7 +106,11 @@ mod tests {
             ("0s", 0),
             ("0.3333333333333333333h", 1_199_999),
         ] {
-            assert_eq!(parse(text).map(|length| length.as_millis()), Ok(millis), "{text}");
+            assert_eq!(
+                parse(text).map(|length| length.as_millis()),
+                Ok(millis),
+                "{text}"
+            );
         }
     }
 
@@ -116,7 +127,10 @@ mod tests {
             ("1h 30m", "unknown unit \"h \""),
             ("1e3s", "unknown unit \"e\""),
             ("999999999999999999999h", "it is longer than 292 years"),
-            ("99999999999999999999999999999999999999999999999999999999999h", "it is longer than 292 years"),
+            (
+                "99999999999999999999999999999999999999999999999999999999999h",
+                "it is longer than 292 years",
+            ),
             ("\u{661}s", "a number is missing before \"\u{661}s\""),
         ] {
             assert_eq!(parse(text), Err(hint.to_owned()), "{text}");

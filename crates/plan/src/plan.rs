@@ -106,6 +106,28 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
+    /// The kind as the API writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Site => "Site",
+            Self::Link => "Link",
+            Self::RouterAccess => "RouterAccess",
+            Self::SecuredAccess => "SecuredAccess",
+            Self::Certificate => "Certificate",
+            Self::AccessGrant => "AccessGrant",
+            Self::AccessToken => "AccessToken",
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+            Self::Service => "Service",
+            Self::ServiceAccount => "ServiceAccount",
+            Self::Role => "Role",
+            Self::RoleBinding => "RoleBinding",
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::Pod => "Pod",
+        }
+    }
+
     /// Group, version and plural, as a client needs them.
     pub fn resource(self) -> ApiResource {
         use k8s_openapi::api::{apps::v1 as apps, core::v1 as core, rbac::v1 as rbac};

@@ -71,8 +71,8 @@ pub const RIGHTS: &[Right] = &[
     Right {
         group: SKUPPER,
         resources: &["certificates"],
-        verbs: KEEP,
-        why: "the CAs of a Site, and the certificates of its accesses",
+        verbs: OWN,
+        why: "the CAs of a Site, and the certificates of its accesses; removed when nobody asks for them any more",
         held_to_grant: false,
         scope: Scope::Watched,
     },
@@ -194,7 +194,10 @@ pub fn cluster_role_binding() -> ClusterRoleBinding {
 
 /// The rights in the operator's own namespace.
 pub fn lease_role() -> Role {
-    Role { metadata: metadata(Some(NAMESPACE)), rules: Some(rules(Scope::OwnNamespace)) }
+    Role {
+        metadata: metadata(Some(NAMESPACE)),
+        rules: Some(rules(Scope::OwnNamespace)),
+    }
 }
 
 /// Gives [`lease_role`] to the operator.
@@ -207,7 +210,11 @@ pub fn lease_role_binding() -> RoleBinding {
 }
 
 fn rules(scope: Scope) -> Vec<PolicyRule> {
-    let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let texts = |list: &[&str]| {
+        list.iter()
+            .map(|text| (*text).to_owned())
+            .collect::<Vec<_>>()
+    };
     RIGHTS
         .iter()
         .filter(|right| right.scope == scope)
@@ -271,7 +278,12 @@ mod tests {
             for verb in right.verbs {
                 assert!(!["*", "escalate", "bind", "impersonate"].contains(verb));
             }
-            assert!(!right.resources.iter().any(|name| name.contains('*') || *name == "pods/exec" || *name == "nodes"));
+            assert!(
+                !right
+                    .resources
+                    .iter()
+                    .any(|name| name.contains('*') || *name == "pods/exec" || *name == "nodes")
+            );
             assert!(!right.why.is_empty());
         }
         assert!(!holds("", "secrets", "update") && !holds("", "secrets", "delete"));
@@ -289,8 +301,14 @@ mod tests {
 
     #[test]
     fn what_is_rendered_is_the_table() {
-        assert_eq!(cluster_role().rules.unwrap().len() + lease_role().rules.unwrap().len(), RIGHTS.len());
+        assert_eq!(
+            cluster_role().rules.unwrap().len() + lease_role().rules.unwrap().len(),
+            RIGHTS.len()
+        );
         assert_eq!(cluster_role_binding().role_ref.kind, "ClusterRole");
-        assert_eq!(lease_role_binding().subjects.unwrap()[0].name, SERVICE_ACCOUNT);
+        assert_eq!(
+            lease_role_binding().subjects.unwrap()[0].name,
+            SERVICE_ACCOUNT
+        );
     }
 }

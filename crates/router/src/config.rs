@@ -182,3 +182,178 @@ fn check_paths(entity: &Entity) -> Result<(), ParseDocument> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entity::{Connector, Listener, Mode, Role};
+
+    /// The example of `facts/skupper-v2.md` §3.5, without the type that follows later.
+    const EXAMPLE: &str = r#"[
+        ["router", {"id": "west-${HOSTNAME}", "mode": "interior", "helloMaxAgeSeconds": "3", "metadata": "{\"id\":\"u\"}"}],
+        ["sslProfile", {"name": "skupper-local-server", "certFile": "/c/tls.crt", "privateKeyFile": "/c/tls.key", "caCertFile": "/c/ca.crt"}],
+        ["listener", {"name": "amqp", "host": "localhost", "port": 5672}],
+        ["listener", {"name": "amqps", "port": 5671, "sslProfile": "skupper-local-server", "saslMechanisms": "EXTERNAL", "authenticatePeer": true}],
+        ["listener", {"name": "@9090", "role": "normal", "port": 9090, "http": true, "httpRootDir": "disabled", "healthz": true, "metrics": true}],
+        ["connector", {"name": "east", "role": "inter-router", "host": "east.example.com", "port": "55671", "cost": 1, "sslProfile": "east-profile"}],
+        ["address", {"prefix": "mc", "distribution": "multicast"}],
+        ["log", {"module": "ROUTER_CORE", "enable": "error+"}]
+    ]"#;
+
+    fn parse(json: &str) -> Result<Document, ParseDocument> {
+        Document::parse(json.as_bytes())
+    }
+
+    fn refusal(json: &str) -> String {
+        parse(json).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_format_of_upstream_is_read() {
+        let document = parse(EXAMPLE).unwrap();
+        let Entity::Router(router) = &document.entities[0] else {
+            panic!("{document:?}")
+        };
+        assert_eq!(
+            (router.mode, router.hello_max_age_seconds.as_deref()),
+            (Mode::Interior, Some("3"))
+        );
+        let Entity::Connector(connector) = &document.entities[5] else {
+            panic!("{document:?}")
+        };
+        let expected = Connector {
+            name: "east".to_owned(),
+            role: Role::InterRouter,
+            host: "east.example.com".to_owned(),
+            port: 55671,
+            cost: Some(1),
+            ssl_profile: Some("east-profile".to_owned()),
+            ..Connector::default()
+        };
+        assert_eq!(*connector, expected);
+        assert_eq!(
+            document.profile_names().into_iter().collect::<Vec<_>>(),
+            ["east-profile", "skupper-local-server"]
+        );
+    }
+
+    #[test]
+    fn what_was_written_is_read_back_and_written_the_same() {
+        let mut document = parse(EXAMPLE).unwrap();
+        let json = document.to_json();
+        document.entities.reverse();
+        assert_eq!(
+            document.to_json(),
+            json,
+            "the order of entities does not matter"
+        );
+        let again = parse(&json).unwrap();
+        assert_eq!(again.to_json(), json);
+        assert_eq!(again.entities.len(), document.entities.len());
+        assert!(
+            document
+                .entities
+                .iter()
+                .all(|entity| again.entities.contains(entity))
+        );
+    }
+
+    #[test]
+    fn entities_are_written_in_the_order_of_upstream_and_by_name() {
+        let listener = |name: &str, port| {
+            Entity::Listener(Listener {
+                name: name.to_owned(),
+                port,
+                ..Listener::default()
+            })
+        };
+        let connector = Connector {
+            name: "c".to_owned(),
+            port: 1,
+            ..Connector::default()
+        };
+        let entities = vec![
+            listener("b", 2),
+            listener("a", 1),
+            Entity::Connector(connector),
+        ];
+        assert_eq!(
+            Document { entities }.to_json(),
+            r#"[["connector",{"host":"","name":"c","port":"1","role":"normal"}],["listener",{"name":"a","port":1,"role":"normal"}],["listener",{"name":"b","port":2,"role":"normal"}]]"#
+        );
+    }
+
+    #[test]
+    fn an_attribute_that_nobody_knows_is_kept() {
+        let json = r#"[["connector",{"host":"h","linkCapacity":10,"name":"c","port":"1","role":"normal"}]]"#;
+        assert_eq!(parse(json).unwrap().to_json(), json);
+    }
+
+    #[test]
+    fn an_unknown_type_is_named() {
+        assert_eq!(
+            refusal(r#"[["httpListener", {"name": "a"}]]"#),
+            r#"entry 0 has the unknown type "httpListener""#
+        );
+    }
+
+    #[test]
+    fn a_name_may_not_occur_twice_over_all_types() {
+        let json = r#"[["sslProfile", {"name": "a"}], ["connector", {"name": "a", "host": "h", "port": 1}]]"#;
+        assert_eq!(refusal(json), r#"two entities are called "a""#);
+        let json = r#"[["log", {"module": "M", "enable": "info+"}], ["log", {"module": "M", "enable": "debug+"}]]"#;
+        assert_eq!(refusal(json), r#"two entities are called "log/M""#);
+    }
+
+    #[test]
+    fn a_path_that_leaves_its_folder_is_refused() {
+        for path in ["../ca.crt", "/certs/../../etc/passwd", "/certs/.."] {
+            let json = format!(r#"[["sslProfile", {{"name": "a", "caCertFile": "{path}"}}]]"#);
+            assert_eq!(
+                refusal(&json),
+                r#"caCertFile of sslProfile/a is a path with "..""#
+            );
+        }
+        assert!(
+            parse(r#"[["sslProfile", {"name": "a..b", "caCertFile": "/certs/a..b/ca.crt"}]]"#)
+                .is_ok()
+        );
+        assert!(parse(r#"[["sslProfile", {"name": "a", "password": "file:/p/../q"}]]"#).is_err());
+    }
+
+    #[test]
+    fn what_is_no_document_is_refused_with_a_reason() {
+        assert!(refusal("").contains("no JSON list"));
+        assert!(refusal("{}").contains("no JSON list"));
+        assert!(refusal(r#"[["connector"]]"#).contains("no JSON list"));
+        assert!(
+            refusal(r#"[["connector", {"host": "h", "port": 1}]]"#)
+                .contains("missing field `name`")
+        );
+        assert!(
+            refusal(r#"[["connector", {"name": "", "host": "h", "port": 1}]]"#)
+                .contains("empty name")
+        );
+        assert!(
+            refusal(r#"[["connector", {"name": "a", "host": "h", "port": 70000}]]"#)
+                .contains("out of range")
+        );
+        assert!(
+            refusal(r#"[["listener", {"name": "a", "role": "king", "port": 1}]]"#).contains("king")
+        );
+        assert_eq!(
+            refusal(&" ".repeat(MAX_DOCUMENT + 1)),
+            "the document has 1048577 bytes, more than 1048576"
+        );
+    }
+
+    #[test]
+    fn numbers_and_booleans_are_read_in_every_spelling() {
+        let spellings = [
+            r#"[["listener", {"name": "a", "port": 1, "cost": 2, "authenticatePeer": true}]]"#,
+            r#"[["listener", {"name": "a", "port": "1", "cost": "2", "authenticatePeer": "yes"}]]"#,
+        ];
+        let [number, text] = spellings.map(|json| parse(json).unwrap());
+        assert_eq!(number, text);
+    }
+}

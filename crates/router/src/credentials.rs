@@ -219,3 +219,118 @@ fn is_plain(key: &str) -> bool {
         && key != "."
         && key.chars().all(is_allowed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, content: &str) -> File {
+        File {
+            key: file_key(name, Suffix::Ca),
+            sha256: digest(content.as_bytes()),
+        }
+    }
+
+    #[test]
+    fn digests_are_those_of_everybody() {
+        assert_eq!(
+            digest(b""),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+    }
+
+    #[test]
+    fn the_version_follows_the_content_of_each_file_and_its_place() {
+        let (a, b) = (digest(b"a"), digest(b"b"));
+        let versions = [
+            version(Some(&a), Some(&b), None),
+            version(Some(&b), Some(&a), None),
+            version(Some(&a), None, Some(&b)),
+            version(None, Some(&a), Some(&b)),
+            version(Some(&a), None, None),
+            version(None, None, None),
+        ];
+        let mut distinct = versions.to_vec();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), versions.len());
+        assert!(versions.iter().all(|version| version.len() == 16));
+        assert_eq!(versions[0], "1c426bade5902af4");
+    }
+
+    #[test]
+    fn keys_are_short_and_differ_by_profile_and_suffix() {
+        assert_eq!(
+            file_key("west-profile", Suffix::Crt),
+            "f2f6de51e36354ca.crt"
+        );
+        assert_ne!(
+            file_key("west-profile", Suffix::Key),
+            file_key("east-profile", Suffix::Key)
+        );
+        assert_eq!(file_key("", Suffix::Ca).len(), 19);
+    }
+
+    #[test]
+    fn the_revision_tells_where_one_document_ends() {
+        assert_ne!(revision(b"ab", b"c"), revision(b"a", b"bc"));
+        assert_eq!(revision(b"", b"").len(), 16);
+    }
+
+    #[test]
+    fn profiles_are_written_and_read_the_same() {
+        let profile = Profile::new(Some(file("a", "x")), None, None);
+        let profiles = Profiles(BTreeMap::from([("a".to_owned(), profile.clone())]));
+        let json = profiles.to_json();
+        assert_eq!(
+            json,
+            format!(
+                r#"{{"a":{{"version":"{}","ca":{{"key":"{}","sha256":"{}"}}}}}}"#,
+                profile.version,
+                file_key("a", Suffix::Ca),
+                digest(b"x")
+            )
+        );
+        assert_eq!(Profiles::parse(json.as_bytes()).unwrap(), profiles);
+    }
+
+    #[test]
+    fn a_profile_that_contradicts_itself_is_told() {
+        let good = Profile::new(Some(file("a", "x")), None, None);
+        assert_eq!(good.check(), Ok(()));
+        let other = Profile {
+            version: "0123456789abcdef".to_owned(),
+            ..good.clone()
+        };
+        assert!(matches!(
+            other.check(),
+            Err(CheckProfile::MatchVersion { .. })
+        ));
+        for key in ["../x", "/etc/passwd", "", "..data", "a/b", "."] {
+            let file = File {
+                key: key.to_owned(),
+                ..file("a", "x")
+            };
+            let profile = Profile::new(Some(file), None, None);
+            assert_eq!(
+                profile.check(),
+                Err(CheckProfile::NameFile {
+                    key: key.to_owned()
+                })
+            );
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_too_large_or_broken_is_refused() {
+        let large = vec![b' '; MAX_PROFILES + 1];
+        assert!(matches!(
+            Profiles::parse(&large),
+            Err(ParseProfiles::LimitSize { .. })
+        ));
+        assert!(matches!(
+            Profiles::parse(b"[]"),
+            Err(ParseProfiles::ReadJson(_))
+        ));
+    }
+}

@@ -207,6 +207,7 @@ impl Change {
 pub fn diff(wanted: &Wanted, live: &Live) -> Vec<Change> {
     let mut walk = Walk::new(wanted, live);
     walk.delete_unwanted_users();
+    walk.delete_unused_profiles();
     walk.create_and_update_profiles();
     walk.replace_connectors();
     walk.replace_listeners();

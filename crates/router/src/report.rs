@@ -217,3 +217,126 @@ pub mod reason {
     /// The mounted folder cannot be read; what was read last stays in force.
     pub const MOUNT_UNREADABLE: &str = "MountUnreadable";
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(entity: &str, message: &str) -> Refused {
+        let reason = reason::ROUTER_REFUSED.to_owned();
+        Refused {
+            entity: entity.to_owned(),
+            reason,
+            message: message.to_owned(),
+        }
+    }
+
+    fn link(message: Option<&str>) -> LinkReport {
+        LinkReport {
+            message: message.map(str::to_owned),
+            ..LinkReport::default()
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let up = LinkReport {
+            up: true,
+            remote: Some("west-0".to_owned()),
+            since: Some("2026-01-01T00:00:00Z".to_owned()),
+            tls: Some("TLSv1.3".to_owned()),
+            message: None,
+        };
+        let report = Report {
+            revision: "0123456789abcdef".to_owned(),
+            settled: true,
+            refused: vec![refused("connector/east", "no")],
+            credentials: BTreeMap::from([("p".to_owned(), "1".to_owned())]),
+            links: BTreeMap::from([("east".to_owned(), up)]),
+            router: RouterReport {
+                starts: 1,
+                exits: 0,
+                id: Some("r".to_owned()),
+                mode: Some(Mode::Edge),
+            },
+            adaptor_version: "0.1.0".to_owned(),
+            omitted: 0,
+        };
+        assert_eq!(Report::parse(&report.to_json()).unwrap(), report);
+    }
+
+    #[test]
+    fn a_report_of_another_version_is_read_as_far_as_it_goes() {
+        let report =
+            Report::parse(r#"{"revision": "r", "router": {"starts": 2}, "novelty": {}}"#).unwrap();
+        assert_eq!(
+            (
+                report.revision.as_str(),
+                report.router.starts,
+                report.settled
+            ),
+            ("r", 2, false)
+        );
+    }
+
+    #[test]
+    fn the_order_of_refusals_does_not_matter() {
+        let mut report = Report {
+            refused: vec![refused("b", "1"), refused("a", "2")],
+            ..Report::default()
+        };
+        let json = report.to_json();
+        report.refused.reverse();
+        assert_eq!(report.to_json(), json);
+    }
+
+    #[test]
+    fn a_report_never_grows_over_its_limit_and_links_go_last() {
+        let names = (0..400).map(|number| format!("{number:0250}"));
+        let long = "ü".repeat(10_000);
+        let report = Report {
+            revision: "r".to_owned(),
+            settled: true,
+            refused: names.clone().map(|name| refused(&name, &long)).collect(),
+            credentials: names
+                .clone()
+                .map(|name| (name, "0123456789abcdef".to_owned()))
+                .collect(),
+            links: names
+                .take(100)
+                .map(|name| (name, link(Some(&long))))
+                .collect(),
+            ..Report::default()
+        };
+        let json = report.to_json();
+        assert!(json.len() <= MAX_REPORT, "{}", json.len());
+        let read = Report::parse(&json).unwrap();
+        assert_eq!((read.revision.as_str(), read.settled), ("r", true));
+        assert_eq!(read.links.len(), 100);
+        assert!(!read.refused.is_empty() && read.credentials.is_empty());
+        assert_eq!(read.omitted, 400 + 400 - read.refused.len());
+        assert!(
+            read.refused
+                .iter()
+                .all(|refused| refused.message.chars().count() <= MAX_MESSAGE + 1)
+        );
+    }
+
+    #[test]
+    fn a_report_whose_fixed_fields_are_absurd_is_still_written() {
+        let report = Report {
+            revision: "r".repeat(2 * MAX_REPORT),
+            ..Report::default()
+        };
+        assert!(report.to_json().len() <= MAX_REPORT);
+    }
+
+    #[test]
+    fn a_report_that_is_too_large_is_not_read() {
+        let json = " ".repeat(MAX_REPORT + 1);
+        assert!(matches!(
+            Report::parse(&json),
+            Err(ParseReport::LimitSize { .. })
+        ));
+    }
+}

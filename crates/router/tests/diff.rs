@@ -415,6 +415,16 @@ fn an_entity_that_names_a_missing_profile_waits_and_what_it_has_stays() {
 }
 
 #[test]
+fn a_profile_of_the_router_stays_while_something_wants_it() {
+    let document = Document {
+        entities: vec![Entity::Connector(inter_router("west", "p", 1))],
+    };
+    let wanted = Wanted::new(&document, []);
+    let live = Live::new([Entity::SslProfile(files("p", "1"))]);
+    assert_eq!(steps(&wanted, &live), ["create connector/west"]);
+}
+
+#[test]
 fn listeners_that_swap_ports_both_go_before_one_comes_back() {
     let listener = |name: &str, port| {
         Entity::Listener(Listener {

@@ -47,7 +47,7 @@ pub struct OfKind {
 /// Labels of one write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Write {
-    /// `create`, `apply`, `patch`, `delete`, `status`.
+    /// `create`, `apply`, `delete`, `issue`, `redeem`, `nudge`, `status`.
     pub verb: &'static str,
     /// Whether the API server did it.
     pub result: Done,

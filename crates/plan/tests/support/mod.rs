@@ -11,16 +11,17 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use spanwire_api::{Certificate, Link, RouterAccess, SecuredAccess, Site};
-use spanwire_plan::facts::{CertificateFacts, ConfigMapFacts, FileFacts, PairFacts, SecretFacts};
+use spanwire_plan::facts::{CertificateFacts, FileFacts, PairFacts, SecretFacts};
 use spanwire_plan::plan::{Child, Content, Issue, Live, Nudge, ObjectKind, Plan, Ref};
-use spanwire_plan::world::{Objects, owns};
-use spanwire_plan::{Act, Config, Env, Kind, Seen, World, labels, names, report::report};
+use spanwire_plan::kinds::plans;
+use spanwire_plan::report::report;
+use spanwire_plan::world::owns;
+use spanwire_plan::{Act, Config, Env, World, labels, names};
 use spanwire_router::config::{CONFIG_FILE, Document};
 use spanwire_router::credentials::{PROFILES_FILE, Profiles, digest, revision};
 use spanwire_router::report::{Report, report_key};
 
-pub const NAMESPACE: &str = "west";
+pub(crate) const NAMESPACE: &str = "west";
 
 /// Kinds that the garbage collector looks through.
 const ALL: [ObjectKind; 16] = [
@@ -44,16 +45,16 @@ const ALL: [ObjectKind; 16] = [
 
 /// One namespace of a cluster, and the operator's view of it.
 #[derive(Clone)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// What is stored.
-    pub world: World,
-    pub config: Config,
+    pub(crate) world: World,
+    pub(crate) config: Config,
     /// How many acts have succeeded.
-    pub acts: usize,
+    pub(crate) acts: usize,
     /// After how many acts the operator dies.
-    pub cut: Option<usize>,
+    pub(crate) cut: Option<usize>,
     /// Every act that was tried, in words.
-    pub log: Vec<String>,
+    pub(crate) log: Vec<String>,
     now: Timestamp,
     serial: u64,
     texts: BTreeMap<(ObjectKind, String), BTreeMap<String, String>>,
@@ -61,7 +62,7 @@ pub struct Cluster {
 
 /// An act that the API server refused.
 #[derive(Debug)]
-pub struct Refused(pub String);
+pub(crate) struct Refused(String);
 
 impl Default for Cluster {
     fn default() -> Self {
@@ -79,27 +80,27 @@ impl Default for Cluster {
 }
 
 impl Cluster {
-    pub fn env(&self) -> Env<'_> {
+    pub(crate) fn env(&self) -> Env<'_> {
         Env { now: self.now, nonce: 7, config: &self.config }
     }
 
-    pub fn wait(&mut self, seconds: i64) {
+    pub(crate) fn wait(&mut self, seconds: i64) {
         self.now += k8s_openapi::jiff::SignedDuration::from_secs(seconds);
     }
 
     /// What a user applies: creates the object, or replaces its spec.
-    pub fn apply(&mut self, kind: ObjectKind, name: &str, spec: Value) {
+    pub(crate) fn apply(&mut self, kind: ObjectKind, name: &str, spec: Value) {
         self.put(kind, json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}));
     }
 
     /// What a user deletes.
-    pub fn delete(&mut self, kind: ObjectKind, name: &str) {
+    pub(crate) fn delete(&mut self, kind: ObjectKind, name: &str) {
         remove(&mut self.world, kind, name);
         self.collect_garbage();
     }
 
     /// A Secret that a user brings: a good client credential.
-    pub fn bring_credential(&mut self, name: &str) {
+    pub(crate) fn bring_credential(&mut self, name: &str) {
         let ca = self.certificate("CA", "CA", true);
         let leaf = self.certificate(name, "CA", false);
         let metadata = self.fresh(ObjectKind::Secret, name);
@@ -107,7 +108,7 @@ impl Cluster {
     }
 
     /// Replaces the content of a Secret by something that is no credential.
-    pub fn spoil(&mut self, name: &str) {
+    pub(crate) fn spoil(&mut self, name: &str) {
         let mut facts = self.world.secrets.get(name).unwrap().clone();
         let junk = FileFacts {
             size: 4,
@@ -122,7 +123,7 @@ impl Cluster {
 
     /// Passes over all kinds until nothing is left to do or to say. Panics where that takes too long; false where the
     /// operator died on the way.
-    pub fn settle(&mut self) -> bool {
+    pub(crate) fn settle(&mut self) -> bool {
         for _ in 0..25 {
             let before = (self.acts, self.serial);
             if !self.pass() {
@@ -135,32 +136,22 @@ impl Cluster {
         panic!("no rest after 25 passes:\n{}", self.log.join("\n"));
     }
 
-    /// One pass over all kinds; false where the operator died on the way.
-    pub fn pass(&mut self) -> bool {
+    /// One pass: what every object needs now, carried out one after another, so that each plan but the first is of a
+    /// World that has moved on. False where the operator died on the way.
+    pub(crate) fn pass(&mut self) -> bool {
         self.wait(1);
-        let is_alive = self.kind::<Site>(|world| fitting(&world.sites))
-            && self.kind::<RouterAccess>(|world| fitting(&world.router_accesses))
-            && self.kind::<SecuredAccess>(|world| fitting(&world.secured_accesses))
-            && self.kind::<Certificate>(|world| fitting(&world.certificates))
-            && self.kind::<Link>(|world| fitting(&world.links));
-        self.run_pods();
-        is_alive
-    }
-
-    fn kind<K: Kind>(&mut self, objects: impl Fn(&World) -> Vec<K>) -> bool {
-        for object in objects(&self.world) {
-            let plan = object.plan(&self.world, &self.env());
-            let is_whole = self.carry_out(&plan);
-            if self.cut == Some(self.acts) && !is_whole {
+        for (object, plan) in plans(&self.world, &self.env()) {
+            if !self.carry_out(&plan) {
                 return false;
             }
             self.publish(&object, &plan);
         }
+        self.run_pods();
         true
     }
 
     /// Carries out a plan, stage by stage; false where the operator died on the way.
-    pub fn carry_out(&mut self, plan: &Plan) -> bool {
+    pub(crate) fn carry_out(&mut self, plan: &Plan) -> bool {
         for stage in &plan.stages {
             let mut is_done = true;
             for act in &stage.acts {
@@ -183,7 +174,7 @@ impl Cluster {
     }
 
     /// Carries out one act, or refuses it as the API server would.
-    pub fn act(&mut self, act: &Act) -> Result<(), Refused> {
+    pub(crate) fn act(&mut self, act: &Act) -> Result<(), Refused> {
         self.log.push(word(act));
         match act {
             Act::Create(child) => {
@@ -211,7 +202,7 @@ impl Cluster {
 
     /// `config_names_only_stored_credentials`: each profile that a stored configuration names is stored, complete, and
     /// is what `profiles.json` beside it says.
-    pub fn check_law(&self) {
+    pub(crate) fn check_law(&self) {
         let stored = self.world.secrets.get(names::CREDENTIALS);
         for group in names::groups(true) {
             let config = self.world.config_maps.get(group);
@@ -490,18 +481,20 @@ impl Cluster {
     }
 
     /// Writes a status as `publish` would.
-    fn publish<K: Kind>(&mut self, object: &K, plan: &Plan) {
-        let name = object.meta().name.clone().unwrap();
+    fn publish(&mut self, Ref { kind, name, .. }: &Ref, plan: &Plan) {
         let Some(status) = &plan.status else { return };
-        let Some(live) = self.world.live(K::KIND, &name) else { return };
+        let Some(live) = self.world.live(*kind, name) else { return };
         let generation = live.metadata.generation.unwrap_or_default();
-        let mut object = whole(&self.world, K::KIND, &name);
+        let mut object = whole(&self.world, *kind, name);
         if let Some(report) = report(&object["status"], generation, status, &[], self.now) {
-            for (field, value) in report.status {
-                object["status"][&field] = value;
-            }
+            // A merge patch: null removes.
+            let mut wanted = object["status"].as_object().cloned().unwrap_or_default();
+            wanted.extend(report.status);
+            wanted.retain(|_, value| !value.is_null());
+            object["status"] = Value::Object(wanted);
+            self.log.push(format!("publish {kind:?} {name}: {}", object["status"]["message"]));
             object["metadata"]["resourceVersion"] = json!(self.tick());
-            insert(&mut self.world, K::KIND, object);
+            insert(&mut self.world, *kind, object);
         }
     }
 
@@ -576,7 +569,7 @@ impl Cluster {
 }
 
 /// What an act does, in words.
-pub fn word(act: &Act) -> String {
+pub(crate) fn word(act: &Act) -> String {
     match act {
         Act::Create(child) => format!("create {:?} {}", child.kind, child.name()),
         Act::Apply(child, _) => format!("apply {:?} {}", child.kind, child.name()),
@@ -598,7 +591,7 @@ fn secret(metadata: ObjectMeta, leaf: CertificateFacts, ca: &CertificateFacts) -
     let files = [
         ("ca.crt", file(&ca.fingerprint, 615, vec![ca.clone()])),
         ("tls.key", file(&format!("key of {}", leaf.fingerprint), 227, Vec::new())),
-        ("tls.crt", file(&leaf.fingerprint, 631, vec![leaf])),
+        ("tls.crt", file(&leaf.fingerprint, 631, vec![leaf.clone()])),
     ];
     SecretFacts {
         metadata,
@@ -611,10 +604,6 @@ fn secret(metadata: ObjectMeta, leaf: CertificateFacts, ca: &CertificateFacts) -
 
 fn file(text: &str) -> FileFacts {
     FileFacts { size: text.len(), sha256: digest(text.as_bytes()), ..FileFacts::default() }
-}
-
-fn fitting<K: Clone>(objects: &Objects<Seen<K>>) -> Vec<K> {
-    objects.fitting().cloned().collect()
 }
 
 /// Addresses as a platform gives them.
@@ -681,15 +670,31 @@ fn names_of(world: &World, kind: ObjectKind) -> Vec<String> {
     each_kind!(&mut world, kind, objects => objects.0.keys().cloned().collect())
 }
 
-/// A World with what differs between two installations taken out: uids, revisions, times, key material.
-pub fn essence(world: &World) -> Value {
+/// Fails where two Worlds differ in more than chance, and shows where.
+pub(crate) fn assert_same(left: &World, right: &World, context: &str) {
+    let lines = |world: &World| {
+        let text = serde_json::to_string_pretty(&essence(world)).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (left, right) = (lines(left), lines(right));
+    if let Some(line) = (0..left.len().max(right.len())).find(|line| left.get(*line) != right.get(*line)) {
+        let around = |lines: &[String]| {
+            let range = line.saturating_sub(12)..lines.len().min(line + 6);
+            lines[range].join("\n")
+        };
+        panic!("{context}:\n{}\n--- is not ---\n{}", around(&left), around(&right));
+    }
+}
+
+/// A World without what differs between two installations: uids, revisions, times, key material, pods.
+fn essence(world: &World) -> Value {
     let mut value = serde_json::to_value(world).unwrap();
     strip(&mut value);
     value
 }
 
 fn strip(value: &mut Value) {
-    const CHANCE: [&str; 10] = [
+    const CHANCE: [&str; 17] = [
         "uid",
         "resourceVersion",
         "creationTimestamp",
@@ -699,7 +704,14 @@ fn strip(value: &mut Value) {
         "sha256",
         "fingerprint",
         "version",
-        "revision",
+        "expiration",
+        "notBefore",
+        "notAfter",
+        "renewalTime",
+        "pods",
+        "replicaSets",
+        "reports",
+        "size",
     ];
     match value {
         Value::Object(map) => {

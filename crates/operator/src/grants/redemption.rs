@@ -1,0 +1,201 @@
+//! In which order is a redemption made?
+//!
+//! Authenticate, make, record, answer. Everything that can fail comes before the record, so that a failure costs the
+//! grant nothing.
+
+use std::net::IpAddr;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::SignedDuration;
+use kube::Api;
+use sha2::{Digest, Sha256};
+use spanwire_api::Endpoint;
+use spanwire_plan::plan::Event;
+use subtle::{Choice, ConstantTimeEq};
+use zeroize::Zeroize;
+
+use super::ledger::Recorded;
+use super::request::is_name;
+use super::{Answer, GrantRecord, Refusal, Request, Server, answer};
+use crate::error::within;
+use crate::pki::{self, Credential, MakeCredential, Signer};
+use crate::text;
+
+/// How far a certificate's start is dated back, for clocks that run behind (`design.md` §5).
+const BACK_DATED: SignedDuration = SignedDuration::from_mins(10);
+
+impl Server {
+    pub(super) async fn redemption(
+        &self,
+        source: IpAddr,
+        request: &Request,
+    ) -> Result<Answer, Refusal> {
+        let grant = self.authenticate(source, request)?;
+        let name = request.name.as_deref().unwrap_or(&grant.name);
+        if !is_name(name) {
+            return Err(Refusal::BadHeader("name"));
+        }
+        let subject = request.subject.as_deref().unwrap_or(name);
+        let claim = claim(&request.nonce, name, subject);
+        if !grant.holds(&claim) {
+            if let Some(refusal) = grant.refusal(self.clock.now()) {
+                return Err(self.refused(&grant, refusal));
+            }
+        }
+        if !self.limits.may_redeem() {
+            return Err(Refusal::TooMany);
+        }
+        let body = self.make(&grant, name, subject).await?;
+        let recorded = self.record(&grant, &claim).await.map_err(|refusal| self.refused(&grant, refusal))?;
+        if let Recorded::New(count) = recorded {
+            let allowed = grant.allowed;
+            tracing::info!(
+                grant = grant.name,
+                namespace = grant.namespace,
+                token = name,
+                count,
+                allowed,
+                "Redeemed"
+            );
+            let note = format!("redeemed as \"{name}\", {count} of {allowed}");
+            let reason = "Redeemed".to_owned();
+            (self.directory.announce)(&grant, Event { warning: false, reason, note });
+        }
+        Ok(Answer { body, is_repeated: recorded == Recorded::Repeated })
+    }
+
+    /// The grant that the request names, if it knows its code. A grant that does not exist is compared like one that
+    /// does; a try too many is told so, whatever it was.
+    fn authenticate(&self, source: IpAddr, request: &Request) -> Result<GrantRecord, Refusal> {
+        let shown = digest(&SHA256, &request.code);
+        let code = (self.directory.code)(&request.grant);
+        let wanted = code.unwrap_or_default();
+        let is_right = shown.as_ref().ct_eq(&wanted) & Choice::from(u8::from(code.is_some()));
+        if bool::from(is_right) {
+            // Between the two look-ups the grant may have gone.
+            return (self.directory.grant)(&request.grant).ok_or(Refusal::UnknownGrant);
+        }
+        if self.limits.is_excessive(source) {
+            return Err(Refusal::TooMany);
+        }
+        Err(if code.is_some() { Refusal::WrongCode } else { Refusal::UnknownGrant })
+    }
+
+    /// The whole answer, in memory.
+    async fn make(
+        &self,
+        grant: &GrantRecord,
+        name: &str,
+        subject: &str,
+    ) -> Result<zeroize::Zeroizing<String>, Refusal> {
+        let site = (self.directory.site)(&grant.namespace)
+            .ok_or_else(|| Refusal::NoSite(grant.namespace.clone()))?;
+        if site.edge {
+            return Err(Refusal::EdgeSite);
+        }
+        let groups: Vec<Vec<Endpoint>> = answer::groups(&site.endpoints)?;
+        let issuer = grant.issuer.as_ref().unwrap_or(&site.issuer);
+        let signer = self.signer(&grant.namespace, issuer).await?;
+        let credential = self.credential(subject, signer).await.inspect_err(|_| {
+            tracing::warn!(
+                grant = grant.name,
+                namespace = grant.namespace,
+                issuer,
+                "Could not make a credential"
+            );
+        })?;
+        answer::yaml(name, &credential, &groups)
+    }
+
+    async fn signer(&self, namespace: &str, issuer: &str) -> Result<Signer, Refusal> {
+        if issuer.is_empty() {
+            return Err(Refusal::NoIssuer);
+        }
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let mut secret = match within(api.get(issuer)).await {
+            Ok(secret) => secret,
+            Err(error) if error.code() == Some(404) => return Err(Refusal::NoIssuer),
+            Err(error) => {
+                tracing::debug!(secret = issuer, namespace, %error, "Could not read the CA");
+                return Err(Refusal::Unavailable);
+            }
+        };
+        let signer = Signer::from_secret(&secret);
+        for bytes in secret.data.iter_mut().flat_map(|data| data.values_mut()) {
+            bytes.0.zeroize();
+        }
+        signer.map_err(|error| {
+            tracing::warn!(secret = issuer, namespace, %error, "The CA cannot sign");
+            Refusal::NoIssuer
+        })
+    }
+
+    async fn credential(&self, subject: &str, signer: Signer) -> Result<Credential, Refusal> {
+        let _place = self.makers.acquire().await.map_err(|_| Refusal::Failed)?;
+        let subject = subject.to_owned();
+        let now = self.clock.now();
+        let terms = self.terms;
+        let made = tokio::task::spawn_blocking(move || {
+            let not_after = now
+                .checked_add(SignedDuration::from_secs(terms.leaf_seconds))
+                .map_err(|_| MakeCredential::WriteTime(now))?;
+            let not_before =
+                now.checked_sub(BACK_DATED).map_err(|_| MakeCredential::WriteTime(now))?;
+            pki::client_credential(&subject, &signer, not_before, not_after, terms.rsa)
+        });
+        match made.await {
+            Ok(Ok(credential)) => Ok(credential),
+            Ok(Err(error @ (MakeCredential::UseSigner(_) | MakeCredential::Verify(_)))) => {
+                tracing::warn!(%error, "The CA cannot sign");
+                Err(Refusal::NoIssuer)
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "Could not make a credential");
+                Err(Refusal::Failed)
+            }
+            Err(error) => {
+                tracing::error!(%error, "Making a credential was cut short");
+                Err(Refusal::Failed)
+            }
+        }
+    }
+
+    /// Raises the alarm where a refusal may mean a theft: the code is right and the grant is used up, so either the
+    /// rightful client comes too late, or somebody else does.
+    fn refused(&self, grant: &GrantRecord, refusal: Refusal) -> Refusal {
+        if refusal == Refusal::UsedUp {
+            tracing::warn!(grant = grant.name, namespace = grant.namespace, "Used-up grant tried again");
+            let note = "somebody who knows the code has tried this grant, which is used up: if the rightful site was \
+                        refused, its token was used by another"
+                .to_owned();
+            let reason = "UsedUpGrantTried".to_owned();
+            (self.directory.announce)(grant, Event { warning: true, reason, note });
+        }
+        refusal
+    }
+}
+
+/// What a claim is known by: who asks, for what. Each part after its length, so that no two are the same by accident.
+fn claim(nonce: &str, name: &str, subject: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [nonce, name, subject] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    text::hex(&hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_differ_by_every_part() {
+        let base = claim("a", "b", "c");
+        assert_eq!(base, claim("a", "b", "c"));
+        for other in [claim("x", "b", "c"), claim("a", "x", "c"), claim("a", "b", "x"), claim("ab", "", "c")] {
+            assert_ne!(base, other);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Who plans the certificate of a SecuredAccess, and for which hosts?
+//!
+//! Several may want one certificate: with `ha` the accesses of both routers do. Exactly one claimant plans it, the
+//! oldest, for all who agree with it (`design.md` §2.3).
+
+use std::collections::BTreeSet;
+
+use spanwire_api::condition::CONFIGURED;
+use spanwire_api::secured_access::reason;
+use spanwire_api::{Certificate, CertificateSpec};
+
+use super::address::{endpoints, published};
+use super::{AccessType, Wish, certificate_name};
+use crate::certificate::hosts;
+use crate::plan::{Act, Child, Config, ObjectKind, Ref, Verdict};
+use crate::settle::child;
+use crate::world::{World, seniority};
+use crate::{labels, names};
+
+/// Who plans the certificate that this access wants.
+pub(super) enum Claims<'a> {
+    /// None is wanted.
+    None,
+    /// This access does, for itself and for those who agree with it.
+    Planner(Vec<Wish<'a>>),
+    /// An older one does, for this one too.
+    Planned,
+    /// An older one does, and they do not agree.
+    Lost(Verdict),
+}
+
+pub(super) fn claims<'a>(wish: &Wish<'_>, world: &'a World, config: &'a Config) -> Claims<'a> {
+    let Some(issuer) = wish.issuer else {
+        return Claims::None;
+    };
+    let wanted = certificate_name(wish.access);
+    let mut claimants = claimants(wanted, world, config);
+    match claimants.first() {
+        None => Claims::None,
+        Some(first) if first.issuer != Some(issuer) => Claims::Lost(Verdict::error(
+            CONFIGURED,
+            reason::CLAIMS_CONFLICT,
+            format!(
+                "SecuredAccess \"{}\" has certificate \"{wanted}\" signed by \"{}\", not by \"{issuer}\": name the same issuer, or another certificate",
+                first.name,
+                first.issuer.unwrap_or_default()
+            ),
+        )),
+        Some(first) if first.access.metadata.uid != wish.access.metadata.uid => Claims::Planned,
+        Some(_) => {
+            claimants.retain(|claimant| claimant.issuer == Some(issuer));
+            Claims::Planner(claimants)
+        }
+    }
+}
+
+/// Those that want the certificate of this name, the oldest first.
+fn claimants<'a>(certificate: &str, world: &'a World, config: &'a Config) -> Vec<Wish<'a>> {
+    let mut claimants: Vec<Wish<'_>> = world
+        .secured_accesses
+        .fitting()
+        .filter(|other| other.metadata.deletion_timestamp.is_none())
+        .filter_map(|other| Wish::check(other, config).ok())
+        .filter(|other| other.issuer.is_some() && certificate_name(other.access) == certificate)
+        .collect();
+    claimants.sort_by_key(|claimant| seniority(&claimant.access.metadata));
+    claimants
+}
+
+/// Deletes the certificates that were made for this access, and that nobody asks for any more.
+pub(super) fn surplus(wish: &Wish<'_>, world: &World, config: &Config) -> Vec<Act> {
+    let is_made = |certificate: &&Certificate| {
+        let annotations = certificate.metadata.annotations.as_ref();
+        annotations.is_some_and(|map| map.contains_key(labels::CONTROLLED))
+    };
+    world
+        .certificates
+        .fitting()
+        .filter(is_made)
+        .filter_map(|certificate| certificate.metadata.name.as_ref())
+        .filter_map(|name| {
+            let kind = ObjectKind::Certificate;
+            let live = world.deletable(kind, name, &wish.access.metadata)?;
+            let namespace = world.namespace.clone();
+            let reference = Ref {
+                kind,
+                namespace,
+                name: name.clone(),
+            };
+            claimants(name, world, config)
+                .is_empty()
+                .then_some(Act::Delete(reference, live))
+        })
+        .collect()
+}
+
+/// The certificate for all who claim it.
+pub(super) fn certificate(wish: &Wish<'_>, claimants: &[Wish<'_>], world: &World) -> Child {
+    let name = certificate_name(wish.access);
+    // The subject is that of whoever planned it first: another one would cost a new key for nothing.
+    let subject = world
+        .certificates
+        .get(name)
+        .and_then(crate::seen::Seen::fits)
+        .map(|live| live.spec.subject.as_str())
+        .filter(|subject| claimants.iter().any(|claimant| claimant.name == *subject))
+        .unwrap_or(wish.name);
+    let mut annotations = labels::map([(labels::CONTROLLED, "true")]);
+    let mut hosts = BTreeSet::new();
+    for claimant in claimants {
+        let uid = claimant.access.metadata.uid.as_deref().unwrap_or_default();
+        let wanted = certificate_hosts(claimant, world);
+        let list: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        annotations.insert(labels::hosts_of(uid), list.join(","));
+        hosts.extend(wanted);
+    }
+    let mut certificate = Certificate::new(
+        name,
+        CertificateSpec {
+            ca: wish.issuer.unwrap_or_default().to_owned(),
+            subject: subject.to_owned(),
+            hosts: hosts.into_iter().collect(),
+            // The two routers of a site with `ha` also dial with it (`design.md` §5).
+            client: Some(true),
+            server: Some(true),
+            ..CertificateSpec::default()
+        },
+    );
+    let mut labels = labels::ours();
+    labels.insert(labels::CERTIFICATE.to_owned(), "true".to_owned());
+    certificate
+        .metadata
+        .namespace
+        .clone_from(&wish.access.metadata.namespace);
+    certificate.metadata.labels = Some(labels);
+    certificate.metadata.annotations = Some(annotations);
+    certificate.metadata.owner_references = Some(
+        claimants
+            .iter()
+            .map(|claimant| names::owner(claimant.access))
+            .collect(),
+    );
+    child(ObjectKind::Certificate, &certificate)
+}
+
+/// What a claimant's certificate has to be good for: the names inside the cluster, those that its RouterAccess adds, and
+/// the addresses known so far. While none is known, those that were are kept: they may be back in a moment.
+fn certificate_hosts(wish: &Wish<'_>, world: &World) -> BTreeSet<String> {
+    let namespace = wish
+        .access
+        .metadata
+        .namespace
+        .as_deref()
+        .unwrap_or_default();
+    let mut wanted = vec![wish.name.to_owned(), format!("{}.{namespace}", wish.name)];
+    let annotations = wish.access.metadata.annotations.as_ref();
+    if let Some(more) = annotations.and_then(|map| map.get(labels::HOSTS)) {
+        wanted.extend(more.split(',').map(str::to_owned));
+    }
+    if let AccessType::NodePort(host) = wish.access_type {
+        wanted.push(host.to_owned());
+    }
+    let known = endpoints(wish, world);
+    let offered = if known.is_empty() {
+        published(wish.access)
+    } else {
+        &known
+    };
+    wanted.extend(offered.iter().map(|endpoint| endpoint.host.clone()));
+    hosts(&wanted)
+}
