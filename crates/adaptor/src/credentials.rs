@@ -17,6 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tracing::warn;
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
+use zeroize::Zeroizing;
 
 const CA: &str = "ca.crt";
 const CRT: &str = "tls.crt";
@@ -131,7 +132,7 @@ impl Store {
                     .filter(|version| !versions.contains(version))
                     .for_each(remove);
             } else {
-                remove(profile);
+                remove(&profile);
             }
         }
     }
@@ -271,7 +272,9 @@ fn check_pair(leaf: &CertificateDer<'_>, key: &[u8]) -> Result<(), TakeCredentia
 /// Whether a folder holds exactly these files. An earlier adaptor may have stored them.
 fn is_stored(folder: &Path, contents: &[(&str, &[u8])]) -> bool {
     let holds = |(file, content): &(&str, &[u8])| {
-        fs::read(folder.join(file)).is_ok_and(|stored| stored == *content)
+        fs::read(folder.join(file))
+            .map(Zeroizing::new)
+            .is_ok_and(|stored| stored[..] == **content)
     };
     let count = fs::read_dir(folder).map_or(0, Iterator::count);
     !contents.is_empty() && count == contents.len() && contents.iter().all(holds)
@@ -284,8 +287,8 @@ fn folders(parent: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-fn remove(folder: PathBuf) {
-    if let Err(error) = remove_if_there(&folder) {
+fn remove(folder: &Path) {
+    if let Err(error) = remove_if_there(folder) {
         warn!(folder = %folder.display(), %error, "Could not remove an old credential");
     }
 }

@@ -45,9 +45,10 @@ async fn main() -> anyhow::Result<()> {
         Arc::clone(&health),
         seen.clone(),
     ));
-    match Reporter::new(&args) {
-        Some(reporter) => drop(tasks.spawn(reporter.run(seen))),
-        None => warn!("Was told of no API server; reporting to nobody"),
+    if let Some(reporter) = Reporter::new(&args) {
+        tasks.spawn(reporter.run(seen));
+    } else {
+        warn!("Was told of no API server; reporting to nobody");
     }
     tasks.spawn(Sync::new(&args, reports, health).run());
     info!(

@@ -55,7 +55,8 @@ impl Management {
     /// # Errors
     /// [`AskRouter::Connect`] or [`AskRouter::Await`].
     pub(crate) async fn connect(address: &str) -> Result<Self, AskRouter> {
-        within(Self::open(address)).await
+        // Boxed: the AMQP library's handshake is a future of 20 kB.
+        within(Box::pin(Self::open(address))).await
     }
 
     async fn open(address: &str) -> Result<Self, AskRouter> {

@@ -49,11 +49,13 @@ impl Reporter {
     /// Writes each new report, for ever.
     pub(crate) async fn run(self, mut reports: watch::Receiver<Report>) {
         let mut client = None;
-        let mut written = None;
+        let mut written = Report::default().to_json();
         let mut failures = 0;
         loop {
+            // What is in progress is not worth one of the few writes if it ends soon.
+            let _ = timeout(APART, reports.wait_for(|report| report.settled)).await;
             let report = reports.borrow_and_update().to_json();
-            if written.as_ref() == Some(&report) {
+            if written == report {
                 if reports.changed().await.is_err() {
                     return;
                 }
@@ -67,7 +69,7 @@ impl Reporter {
                     }
                     debug!(bytes = report.len(), "Wrote the report");
                     failures = 0;
-                    written = Some(report);
+                    written = report;
                     sleep_until(next).await;
                 }
                 Err(error) => {

@@ -21,10 +21,11 @@ use desired::Desired;
 use record::Record;
 use refusal::Refusals;
 pub(crate) use refusal::pause;
-use spanwire_router::diff::Live;
+use spanwire_router::diff::{Live, is_managed};
 use spanwire_router::entity::{EntityType, Mode};
 use spanwire_router::report::{LinkReport, Refused, Report, RouterReport};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -33,6 +34,9 @@ use tracing::{info, warn};
 
 /// The first and the longest pause between two attempts to connect: each makes the router log two or three lines.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// A router that cannot be asked for so long has no links. Links outlive a connection that was only given up.
+const GIVEN_UP: Duration = Duration::from_secs(3);
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -88,10 +92,7 @@ impl Sync {
         self.publish();
         loop {
             let mut router = self.connect().await;
-            let error = match self.tend(&mut router).await {
-                Ok(never) => match never {},
-                Err(error) => error,
-            };
+            let Err(error) = self.tend(&mut router).await;
             self.lose(&error);
         }
     }
@@ -99,11 +100,16 @@ impl Sync {
     /// Connects, however long it takes; files are taken from the folder meanwhile.
     async fn connect(&mut self) -> Management {
         let (mut pause, longest) = PAUSES;
+        let given_up = Instant::now() + GIVEN_UP;
         loop {
             self.health.beat();
             match Management::connect(&self.address).await {
                 Ok(router) => return router,
                 Err(error) => self.tell(&error),
+            }
+            if Instant::now() > given_up {
+                self.lose_links();
+                self.publish();
             }
             tokio::select! {
                 () = sleep(pause) => pause = (pause * 2).min(longest),
@@ -116,24 +122,30 @@ impl Sync {
     }
 
     /// Keeps one router as it should be, until the connection is lost.
-    async fn tend(
-        &mut self,
-        router: &mut Management,
-    ) -> Result<std::convert::Infallible, AskRouter> {
+    async fn tend(&mut self, router: &mut Management) -> Result<Infallible, AskRouter> {
         self.meet(router).await?;
         self.pass(router).await?;
+        self.publish();
         self.told = None;
         let mut look = Instant::now();
         loop {
             self.health.beat();
-            let due = self.refusals.next_due();
+            let again = [self.refusals.next_due(), self.desired.again()]
+                .into_iter()
+                .flatten()
+                .min();
             tokio::select! {
                 error = router.lost() => return Err(error),
                 () = self.mount.changed() => {
                     self.read_mount();
                     self.pass(router).await?;
                 }
-                () = sleep_until(due.unwrap_or(look)), if due.is_some() => self.pass(router).await?,
+                () = sleep_until(again.unwrap_or(look)), if again.is_some() => {
+                    if self.desired.again().is_some_and(|again| again <= Instant::now()) {
+                        self.read_mount();
+                    }
+                    self.pass(router).await?;
+                }
                 () = sleep_until(look) => {
                     let started = Instant::now();
                     self.look(router).await?;
@@ -158,13 +170,14 @@ impl Sync {
             _ => None,
         };
         let live = pass::read(router).await?;
-        // A router that still has what it took from us is the one that we knew.
-        let is_known = self.router.starts > 0 && self.record.is_in(&live);
+        // A new process has nothing but its bootstrap; one that has more is the one that we knew.
+        let is_known = self.router.starts > 0 && live.iter().any(|(id, _)| is_managed(id));
         if !is_known {
             if self.router.starts > 0 {
                 self.router.exits += 1;
             }
             self.router.starts += 1;
+            self.lose_links();
         }
         self.record = Record::default();
         self.refusals.clear();
@@ -181,10 +194,13 @@ impl Sync {
         self.tell(error);
         self.health.set_ready(false);
         self.settled = false;
+        self.publish();
+    }
+
+    fn lose_links(&mut self) {
         for link in self.links.values_mut() {
             link::lose(link);
         }
-        self.publish();
     }
 
     fn tell(&mut self, error: &AskRouter) {

@@ -125,8 +125,18 @@ impl Workshop {
     async fn try_stage(&self, stage: &Stage, outcome: &mut Outcome) {
         let answers = join_all(stage.acts.iter().map(|act| self.try_act(act))).await;
         for (act, answer) in stage.acts.iter().zip(answers) {
-            let result = if answer.is_ok() { Done::ok } else { Done::failed };
-            self.metrics.writes.get_or_create(&Write { verb: verb(act), result }).inc();
+            let result = if answer.is_ok() {
+                Done::ok
+            } else {
+                Done::failed
+            };
+            self.metrics
+                .writes
+                .get_or_create(&Write {
+                    verb: verb(act),
+                    result,
+                })
+                .inc();
             match answer {
                 Ok(()) => {
                     match act {
@@ -153,7 +163,9 @@ impl Workshop {
     async fn try_act(&self, act: &Act) -> Result<(), CarryOut> {
         match act {
             Act::Create(child) => self.create(child).await,
-            Act::Apply(child, live) if child.kind == ObjectKind::Secret => self.merge(child, live).await,
+            Act::Apply(child, live) if child.kind == ObjectKind::Secret => {
+                self.merge(child, live).await
+            }
             Act::Apply(child, live) => self.apply(child, live).await,
             Act::Delete(target, live) => self.delete(target, live).await,
             Act::Issue(order) => self.issue(order).await,
@@ -176,7 +188,10 @@ impl Workshop {
     /// its watch event starts.
     async fn post(&self, child: &Child, object: DynamicObject) -> Result<(), CarryOut> {
         let api = self.api(&child.reference());
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
         match within(api.create(&params, &object)).await {
             Ok(_) => Ok(()),
             Err(error) if error.reason() == "AlreadyExists" => {
@@ -235,21 +250,34 @@ impl Workshop {
             namespace: nudge.namespace.clone(),
             name: nudge.pod.clone(),
         };
-        let patch = json!({"metadata": {"uid": nudge.uid, "annotations": {labels::NUDGE: nudge.value}}});
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        within(self.api(&pod).patch_metadata(&nudge.pod, &params, &Patch::Merge(&patch))).await?;
+        let patch =
+            json!({"metadata": {"uid": nudge.uid, "annotations": {labels::NUDGE: nudge.value}}});
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        within(
+            self.api(&pod)
+                .patch_metadata(&nudge.pod, &params, &Patch::Merge(&patch)),
+        )
+        .await?;
         tracing::debug!(pod = nudge.pod, value = nudge.value, "Nudged");
         Ok(())
     }
 
     fn api(&self, target: &Ref) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &target.namespace, &target.kind.resource())
+        Api::namespaced_with(
+            self.client.clone(),
+            &target.namespace,
+            &target.kind.resource(),
+        )
     }
 }
 
 /// The child as an object, with its data where that is text.
 fn object(child: &Child) -> Result<DynamicObject, CallServer> {
-    serde_json::from_value(child.object.clone()).map_err(|error| kube::Error::SerdeError(error).into())
+    serde_json::from_value(child.object.clone())
+        .map_err(|error| kube::Error::SerdeError(error).into())
 }
 
 /// What an act is counted as.
@@ -267,14 +295,22 @@ fn verb(act: &Act) -> &'static str {
 /// What an act does, for a person: `create Secret "a"`.
 fn describe(act: &Act) -> String {
     let of = |verb: &str, target: &Ref| {
-        format!("{verb} {} \"{}\" in {}", target.kind.name(), target.name, target.namespace)
+        format!(
+            "{verb} {} \"{}\" in {}",
+            target.kind.name(),
+            target.name,
+            target.namespace
+        )
     };
     match act {
         Act::Create(child) => of("create", &child.reference()),
         Act::Apply(child, _) => of("update", &child.reference()),
         Act::Delete(target, _) => of("delete", target),
         Act::Issue(order) => of("issue", &order.secret.reference()),
-        Act::Redeem(redeem) => format!("redeem AccessToken \"{}\" in {}", redeem.token, redeem.namespace),
+        Act::Redeem(redeem) => format!(
+            "redeem AccessToken \"{}\" in {}",
+            redeem.token, redeem.namespace
+        ),
         Act::Nudge(nudge) => format!("nudge Pod \"{}\" in {}", nudge.pod, nudge.namespace),
     }
 }

@@ -17,7 +17,10 @@ impl Clock {
     }
 
     /// Now, to the second: what conditions and certificates hold.
-    #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the clock"
+    )]
     pub fn now(&self) -> Timestamp {
         let now = Timestamp::now() + self.offset;
         Timestamp::from_second(now.as_second()).unwrap_or(now)

@@ -11,7 +11,9 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::Store;
-use spanwire_api::{AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site};
+use spanwire_api::{
+    AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site,
+};
 use spanwire_plan::Kind;
 use spanwire_plan::plan::ObjectKind;
 use tokio::task::JoinSet;
@@ -41,12 +43,42 @@ pub fn start(
     let mut queue = |kind: ObjectKind| queues.remove(&kind);
     control::<Site>(shell, watches.reconciled(), queue(ObjectKind::Site), tasks);
     control::<Link>(shell, watches.reconciled(), queue(ObjectKind::Link), tasks);
-    control::<RouterAccess>(shell, watches.reconciled(), queue(ObjectKind::RouterAccess), tasks);
-    control::<SecuredAccess>(shell, watches.reconciled(), queue(ObjectKind::SecuredAccess), tasks);
-    control::<Certificate>(shell, watches.reconciled(), queue(ObjectKind::Certificate), tasks);
-    control::<AccessGrant>(shell, watches.reconciled(), queue(ObjectKind::AccessGrant), tasks);
-    control::<AccessToken>(shell, watches.reconciled(), queue(ObjectKind::AccessToken), tasks);
-    control::<Deployment>(shell, watches.deployments(), queue(ObjectKind::Deployment), tasks);
+    control::<RouterAccess>(
+        shell,
+        watches.reconciled(),
+        queue(ObjectKind::RouterAccess),
+        tasks,
+    );
+    control::<SecuredAccess>(
+        shell,
+        watches.reconciled(),
+        queue(ObjectKind::SecuredAccess),
+        tasks,
+    );
+    control::<Certificate>(
+        shell,
+        watches.reconciled(),
+        queue(ObjectKind::Certificate),
+        tasks,
+    );
+    control::<AccessGrant>(
+        shell,
+        watches.reconciled(),
+        queue(ObjectKind::AccessGrant),
+        tasks,
+    );
+    control::<AccessToken>(
+        shell,
+        watches.reconciled(),
+        queue(ObjectKind::AccessToken),
+        tasks,
+    );
+    control::<Deployment>(
+        shell,
+        watches.deployments(),
+        queue(ObjectKind::Deployment),
+        tasks,
+    );
     watches.children();
     // No pass before every store has been filled once.
     let filled = watches.filled();

@@ -108,7 +108,11 @@ impl Shell {
         let pass = AssertUnwindSafe(self.pass::<K>(namespace, name)).catch_unwind();
         let key = (K::KIND, namespace.to_owned(), name.to_owned());
         let answer = tokio::time::timeout(PASS, pass).await;
-        self.count(K::KIND, began, matches!(answer, Ok(Ok(Ok(_) | Err(Trouble::Moved)))));
+        self.count(
+            K::KIND,
+            began,
+            matches!(answer, Ok(Ok(Ok(_) | Err(Trouble::Moved)))),
+        );
         let trouble = match answer {
             Ok(Ok(Ok(next))) => {
                 self.failures().remove(&key);
@@ -126,11 +130,19 @@ impl Shell {
         Action::requeue(wait)
     }
 
-    async fn pass<K: Held>(&self, namespace: &str, name: &str) -> Result<Option<Duration>, Trouble> {
+    async fn pass<K: Held>(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Duration>, Trouble> {
         let Some(world) = self.stores.world_for(K::KIND, namespace, name) else {
             return Ok(None);
         };
-        let env = Env { now: self.clock.now(), nonce: nonce(), config: &self.config };
+        let env = Env {
+            now: self.clock.now(),
+            nonce: nonce(),
+            config: &self.config,
+        };
         if !controls(&world, &env) {
             return Ok(None);
         }
@@ -148,7 +160,8 @@ impl Shell {
                 let live = serde_json::to_value(object).unwrap_or_default();
                 let generation = object.meta().generation.unwrap_or_default();
                 self.announce(object, &outcome).await;
-                self.tell(object, live.get("status"), generation, &plan, &outcome).await?;
+                self.tell(object, live.get("status"), generation, &plan, &outcome)
+                    .await?;
                 verdict(plan, outcome)
             }
             Some(Object::Odd(object)) => {
@@ -160,7 +173,8 @@ impl Shell {
                     _phantom: std::marker::PhantomData,
                 };
                 let outcome = Outcome::default();
-                self.tell(&stub, Some(&object.status), generation, &plan, &outcome).await?;
+                self.tell(&stub, Some(&object.status), generation, &plan, &outcome)
+                    .await?;
                 Ok(None)
             }
         }
@@ -187,14 +201,26 @@ impl Shell {
             + serde::de::DeserializeOwned
             + std::fmt::Debug,
     {
-        let Some(status) = &plan.status else { return Ok(()) };
+        let Some(status) = &plan.status else {
+            return Ok(());
+        };
         let live = live.unwrap_or(&Value::Null);
         let told = self.status(live, generation, status, outcome);
         let Some(told) = told else { return Ok(()) };
         let events = told.events.clone();
         let answer = self.publisher.publish(object, told).await;
-        let result = if answer.is_ok() { Done::ok } else { Done::failed };
-        self.metrics.writes.get_or_create(&Write { verb: "status", result }).inc();
+        let result = if answer.is_ok() {
+            Done::ok
+        } else {
+            Done::failed
+        };
+        self.metrics
+            .writes
+            .get_or_create(&Write {
+                verb: "status",
+                result,
+            })
+            .inc();
         match answer {
             Ok(()) => {}
             Err(error) if error.is_stale() => return Err(Trouble::Moved),
@@ -214,21 +240,35 @@ impl Shell {
         status: &Status,
         outcome: &Outcome,
     ) -> Option<spanwire_plan::report::Report> {
-        report(live, generation, status, &outcome.failures, self.clock.now())
+        report(
+            live,
+            generation,
+            status,
+            &outcome.failures,
+            self.clock.now(),
+        )
     }
 
     fn count(&self, kind: ObjectKind, began: Instant, is_done: bool) {
         let kind = kind.name();
         let result = if is_done { Done::ok } else { Done::failed };
-        self.metrics.passes.get_or_create(&Pass { kind, result }).inc();
-        self.metrics.pass_time.get_or_create(&OfKind { kind }).observe(began.elapsed().as_secs_f64());
+        self.metrics
+            .passes
+            .get_or_create(&Pass { kind, result })
+            .inc();
+        self.metrics
+            .pass_time
+            .get_or_create(&OfKind { kind })
+            .observe(began.elapsed().as_secs_f64());
     }
 
     /// How long this object waits: doubled at each failure in a row, capped, with jitter.
     fn back_off(&self, key: (ObjectKind, String, String)) -> Duration {
         let mut failures = self.failures();
         let count = failures.entry(key).or_default();
-        let wait = PAUSE.1.min(PAUSE.0.saturating_mul(2_u32.saturating_pow(*count)));
+        let wait = PAUSE
+            .1
+            .min(PAUSE.0.saturating_mul(2_u32.saturating_pow(*count)));
         *count = (*count + 1).min(16);
         let jitter = u32::try_from(nonce() % 256).unwrap_or_default();
         wait + wait / 1024 * jitter
@@ -273,7 +313,8 @@ fn nonce() -> u64 {
 
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
 }
 
 macro_rules! held {

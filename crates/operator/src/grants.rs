@@ -13,7 +13,7 @@ mod ledger;
 mod limit;
 mod redemption;
 mod refusal;
-mod request;
+pub(crate) mod request;
 mod served;
 
 use std::net::IpAddr;
@@ -125,12 +125,24 @@ impl GrantRecord {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
-            issuer: grant.spec.issuer.clone().filter(|issuer| !issuer.is_empty()),
+            issuer: grant
+                .spec
+                .issuer
+                .clone()
+                .filter(|issuer| !issuer.is_empty()),
             // 0 and absent mean once (`facts/skupper-v2.md` §7.1).
-            allowed: grant.spec.redemptions_allowed.filter(|allowed| *allowed > 0).unwrap_or(1),
-            redemptions: status.and_then(|status| status.redemptions).unwrap_or_default(),
+            allowed: grant
+                .spec
+                .redemptions_allowed
+                .filter(|allowed| *allowed > 0)
+                .unwrap_or(1),
+            redemptions: status
+                .and_then(|status| status.redemptions)
+                .unwrap_or_default(),
             expires: expires.and_then(|time| time.parse().ok()),
-            claims: status.map(|status| status.claims.clone()).unwrap_or_default(),
+            claims: status
+                .map(|status| status.claims.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -191,7 +203,10 @@ impl Server {
             Ok(_) => "granted",
             Err(refusal) => refusal.result(),
         };
-        self.metrics.redemptions.get_or_create(&Redemption { result }).inc();
+        self.metrics
+            .redemptions
+            .get_or_create(&Redemption { result })
+            .inc();
         answer
     }
 }

@@ -38,13 +38,19 @@ impl Publisher {
             controller: controller.to_owned(),
             instance: Some(instance.to_owned()),
         };
-        Self { recorder: Recorder::new(client.clone(), reporter), client }
+        Self {
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+        }
     }
 
     /// Writes a status.
     pub async fn publish<K>(&self, object: &K, report: Report) -> Result<(), CallServer>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
     {
         let namespace = object.namespace().unwrap_or_default();
         let name = object.name_any();
@@ -56,8 +62,12 @@ impl Publisher {
             "metadata": {"resourceVersion": object.resource_version()},
             "status": status,
         });
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let api = Api::<kube::core::PartialObjectMeta<K>>::namespaced(self.client.clone(), &namespace);
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api =
+            Api::<kube::core::PartialObjectMeta<K>>::namespaced(self.client.clone(), &namespace);
         within(api.patch_status(&name, &params, &Patch::Merge(&patch))).await?;
         tracing::info!(
             kind = %K::kind(&()), namespace, name,
@@ -73,13 +83,18 @@ impl Publisher {
         K: Resource<DynamicType = ()>,
     {
         let announced = Announced {
-            type_: if event.warning { EventType::Warning } else { EventType::Normal },
+            type_: if event.warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
             reason: event.reason.clone(),
             note: Some(event.note.clone()),
             action: event.reason.clone(),
             secondary: None,
         };
-        if let Err(error) = within(self.recorder.publish(&announced, &object.object_ref(&()))).await {
+        if let Err(error) = within(self.recorder.publish(&announced, &object.object_ref(&()))).await
+        {
             tracing::debug!(%error, reason = event.reason, "Lost an event");
         }
     }
@@ -108,12 +123,17 @@ fn code() -> Result<String, CallServer> {
     let mut code = String::with_capacity(CODE_LENGTH);
     while code.len() < CODE_LENGTH {
         let mut byte = [0_u8; 1];
-        random.fill(&mut byte).map_err(|_| kube::Error::Service("no randomness".into()))?;
+        random
+            .fill(&mut byte)
+            .map_err(|_| kube::Error::Service("no randomness".into()))?;
         let [byte] = byte;
         // Six bits, thrown again where they name no character; the first 52 are letters.
         let choice = usize::from(byte & 0x3f);
         let limit = if code.is_empty() { 52 } else { ALPHABET.len() };
-        if let Some(character) = ALPHABET.get(..limit).and_then(|allowed| allowed.get(choice)) {
+        if let Some(character) = ALPHABET
+            .get(..limit)
+            .and_then(|allowed| allowed.get(choice))
+        {
             code.push(char::from(*character));
         }
     }
@@ -129,8 +149,15 @@ mod tests {
         for _ in 0..200 {
             let code = code().unwrap();
             assert_eq!(code.len(), CODE_LENGTH);
-            assert!(code.starts_with(|first: char| first.is_ascii_alphabetic()), "{code}");
-            assert!(code.chars().all(|character| character.is_ascii_alphanumeric()), "{code}");
+            assert!(
+                code.starts_with(|first: char| first.is_ascii_alphabetic()),
+                "{code}"
+            );
+            assert!(
+                code.chars()
+                    .all(|character| character.is_ascii_alphanumeric()),
+                "{code}"
+            );
         }
     }
 }

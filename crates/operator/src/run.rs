@@ -37,7 +37,9 @@ pub fn operator(args: OperatorArgs) -> anyhow::Result<()> {
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(live(args, config))
 }
 
@@ -52,7 +54,12 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("could not listen on {}", args.metrics_address))?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(telemetry::serve(listener, health.clone(), metrics.clone(), stop.clone()));
+    tasks.spawn(telemetry::serve(
+        listener,
+        health.clone(),
+        metrics.clone(),
+        stop.clone(),
+    ));
     tasks.spawn(beat(health.clone()));
 
     let client = client().await?;
@@ -108,7 +115,9 @@ async fn beat(health: Health) {
 
 /// A client for the API server that the environment names. Nothing is sent yet.
 async fn client() -> anyhow::Result<Client> {
-    let mut config = kube::Config::infer().await.context("found no API server to talk to")?;
+    let mut config = kube::Config::infer()
+        .await
+        .context("found no API server to talk to")?;
     // It would repeat a POST or a PATCH whose fate is unclear, for minutes, inside one call.
     config.default_retry = false;
     Ok(Client::try_from(config)?)

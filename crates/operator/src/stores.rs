@@ -13,7 +13,9 @@ mod watch;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use spanwire_api::{AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site};
+use spanwire_api::{
+    AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site,
+};
 use spanwire_plan::kinds::Changed;
 use spanwire_plan::plan::ObjectKind;
 use spanwire_plan::world::{Attempt, GrantServer, Named, Objects};
@@ -59,14 +61,16 @@ struct Space {
 impl Spaces {
     fn space(&mut self, namespace: &str) -> &mut Space {
         let grant_server = self.grant_server.clone();
-        self.by_name.entry(namespace.to_owned()).or_insert_with(|| Space {
-            world: Arc::new(World {
-                namespace: namespace.to_owned(),
-                grant_server,
-                ..World::default()
-            }),
-            ..Space::default()
-        })
+        self.by_name
+            .entry(namespace.to_owned())
+            .or_insert_with(|| Space {
+                world: Arc::new(World {
+                    namespace: namespace.to_owned(),
+                    grant_server,
+                    ..World::default()
+                }),
+                ..Space::default()
+            })
     }
 }
 
@@ -124,7 +128,12 @@ impl Stores {
     pub fn world(&self, namespace: &str) -> Arc<World> {
         let spaces = self.read();
         spaces.by_name.get(namespace).map_or_else(
-            || Arc::new(World { namespace: namespace.to_owned(), ..World::default() }),
+            || {
+                Arc::new(World {
+                    namespace: namespace.to_owned(),
+                    ..World::default()
+                })
+            },
             |space| space.world.clone(),
         )
     }
@@ -153,7 +162,9 @@ impl Stores {
         let name = metadata.name.clone().unwrap_or_default();
         let news = self.change(&namespace, |world| {
             let objects = K::objects(world);
-            let known = objects.get(&name).and_then(|known| known.metadata().resource_version.as_ref());
+            let known = objects
+                .get(&name)
+                .and_then(|known| known.metadata().resource_version.as_ref());
             if known.is_some() && known == object.metadata().resource_version.as_ref() {
                 return false;
             }
@@ -210,7 +221,11 @@ impl Stores {
     }
 
     /// Changes one World; gives it back where something did change.
-    fn change(&self, namespace: &str, change: impl FnOnce(&mut World) -> bool) -> Option<Arc<World>> {
+    fn change(
+        &self,
+        namespace: &str,
+        change: impl FnOnce(&mut World) -> bool,
+    ) -> Option<Arc<World>> {
         let mut spaces = self.write();
         let space = spaces.space(namespace);
         change(Arc::make_mut(&mut space.world)).then(|| space.world.clone())
@@ -220,7 +235,10 @@ impl Stores {
         let Some(world) = news else { return };
         self.want(namespace, &world);
         self.bells.ring(&Changed::Object(kind, name), &world);
-        if namespace == self.home && kind == ObjectKind::SecuredAccess && name == names::GRANT_SERVER {
+        if namespace == self.home
+            && kind == ObjectKind::SecuredAccess
+            && name == names::GRANT_SERVER
+        {
             self.offer_address(&world);
         }
     }
@@ -246,10 +264,18 @@ impl Stores {
 
     /// The published address of the grant server, for every namespace.
     fn offer_address(&self, home: &World) {
-        let access = home.secured_accesses.get(names::GRANT_SERVER).and_then(Seen::fits);
+        let access = home
+            .secured_accesses
+            .get(names::GRANT_SERVER)
+            .and_then(Seen::fits);
         let endpoint = access
             .and_then(|access| access.status.as_ref())
-            .and_then(|status| status.endpoints.iter().find(|endpoint| endpoint.name == "https"));
+            .and_then(|status| {
+                status
+                    .endpoints
+                    .iter()
+                    .find(|endpoint| endpoint.name == "https")
+            });
         let address = endpoint.map(|endpoint| {
             if endpoint.host.contains(':') {
                 format!("[{}]:{}", endpoint.host, endpoint.port)

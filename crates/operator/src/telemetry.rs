@@ -79,9 +79,13 @@ impl std::str::FromStr for LogFormat {
 
 /// Starts logging, for the whole process and once: `filter` is `info`, or finer as `tracing` understands it.
 pub fn start_logs(format: LogFormat, filter: &str) -> Result<(), StartLogs> {
-    let parsed = EnvFilter::try_new(filter)
-        .map_err(|source| StartLogs::ParseFilter { filter: filter.to_owned(), source })?;
-    let logs = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr);
+    let parsed = EnvFilter::try_new(filter).map_err(|source| StartLogs::ParseFilter {
+        filter: filter.to_owned(),
+        source,
+    })?;
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(parsed)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => logs.finish().try_init()?,
         LogFormat::Json => logs.json().flatten_event(true).finish().try_init()?,
@@ -137,7 +141,11 @@ fn answer(
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
     let (status, kind, body) = if method != Method::GET && method != Method::HEAD {
-        (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET is supported\n".to_owned())
+        (
+            StatusCode::METHOD_NOT_ALLOWED,
+            TEXT,
+            "only GET is supported\n".to_owned(),
+        )
     } else {
         let judged = |judgement: Result<(), String>| match judgement {
             Ok(()) => (StatusCode::OK, TEXT, "ok\n".to_owned()),
@@ -147,14 +155,22 @@ fn answer(
             "/healthz" => judged(health.liveness()),
             "/readyz" => judged(health.readiness()),
             "/metrics" => (StatusCode::OK, OPEN_METRICS, metrics.text()),
-            _ => (StatusCode::NOT_FOUND, TEXT, "there are /healthz, /readyz and /metrics\n".to_owned()),
+            _ => (
+                StatusCode::NOT_FOUND,
+                TEXT,
+                "there are /healthz, /readyz and /metrics\n".to_owned(),
+            ),
         }
     };
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+        response
+            .headers_mut()
+            .insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
     }
     response
 }
@@ -184,18 +200,34 @@ mod tests {
         let (health, metrics) = (Health::new(), Arc::new(Metrics::new("1.2.3")));
         let stop = CancellationToken::new();
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, health.clone(), metrics.clone(), stop.clone()));
+        server.spawn(serve(
+            listener,
+            health.clone(),
+            metrics.clone(),
+            stop.clone(),
+        ));
 
         let stores = health.hold("stores are being filled");
-        assert!(asked(address, &get("/healthz")).await.starts_with("HTTP/1.1 200"));
+        assert!(
+            asked(address, &get("/healthz"))
+                .await
+                .starts_with("HTTP/1.1 200")
+        );
         let answer = asked(address, &get("/readyz")).await;
         assert!(answer.starts_with("HTTP/1.1 503"));
         assert!(answer.ends_with("stores are being filled\n"));
         drop(stores);
-        assert!(asked(address, &get("/readyz")).await.starts_with("HTTP/1.1 200"));
+        assert!(
+            asked(address, &get("/readyz"))
+                .await
+                .starts_with("HTTP/1.1 200")
+        );
 
         let answer = asked(address, &get("/metrics")).await;
-        assert!(answer.contains("spanwire_build_info{version=\"1.2.3\"} 1"), "{answer}");
+        assert!(
+            answer.contains("spanwire_build_info{version=\"1.2.3\"} 1"),
+            "{answer}"
+        );
         assert!(asked(address, &get("/")).await.starts_with("HTTP/1.1 404"));
         let post = get("/healthz").replace("GET", "POST");
         assert!(asked(address, &post).await.starts_with("HTTP/1.1 405"));

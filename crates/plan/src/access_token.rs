@@ -251,25 +251,25 @@ fn links_from(token: &AccessToken, site: &Site, stored: &SecretFacts, world: &Wo
         .annotations
         .as_ref()
         .and_then(|map| map.get(labels::LINKS));
-    let Some(links) = list.and_then(|list| serde_json::from_str::<Vec<StoredLink>>(list).ok())
-    else {
+    let links = list.and_then(|list| serde_json::from_str::<Vec<StoredLink>>(list).ok());
+    let Some(links) = links.filter(|links| !links.is_empty()) else {
         let message = format!(
             "annotation {} of the stored answer does not say which links to make",
             labels::LINKS
         );
         return told(error(reason::ANSWER_INVALID, message));
     };
-    let taken: Vec<String> = links
+    let obstacles: Vec<String> = links
         .iter()
-        .filter_map(|link| taken(&link.name, token, site, world))
+        .filter_map(|link| obstacle(&link.name, token, site, world))
         .collect();
     // A Link that is there is the user's already: it is not written again.
     let missing = links
         .into_iter()
         .filter(|link| world.links.get(&link.name).is_none());
     let acts = settle(missing.map(|missing| link(token, site, missing)), world).acts;
-    let verdict = if !taken.is_empty() {
-        error(reason::NAME_TAKEN, taken.join("\n"))
+    let verdict = if !obstacles.is_empty() {
+        error(reason::NAME_TAKEN, obstacles.join("\n"))
     } else if acts.is_empty() {
         Verdict::ready(REDEEMED)
     } else {
@@ -281,7 +281,7 @@ fn links_from(token: &AccessToken, site: &Site, stored: &SecretFacts, world: &Wo
 }
 
 /// What is in the way of a Link: one of its name that did not come of this token.
-fn taken(link: &str, token: &AccessToken, site: &Site, world: &World) -> Option<String> {
+fn obstacle(link: &str, token: &AccessToken, site: &Site, world: &World) -> Option<String> {
     let live = world.links.get(link)?.metadata();
     let is_ours = owns(&site.metadata, live) && mark(live) == Some(uid(token));
     (!is_ours).then(|| {

@@ -146,7 +146,7 @@ pub(crate) fn connector(link: &Link, edge: bool) -> Result<Connector, Verdict> {
 /// Whether the routers have been told, and took it.
 fn configured(link: &Link, site: &Site, fault: Option<&Fault>, world: &World) -> Verdict {
     let name = link.metadata.name.as_deref().unwrap_or_default();
-    let claims = Claims::of(world, site::is_edge(site), site.spec.ha.unwrap_or_default());
+    let claims = Claims::of(world, site::is_edge(site), site::groups(site).len() > 1);
     let connector = match claims.connectors.get(name) {
         Some(Ok(connector)) => connector,
         Some(Err(verdict)) => return verdict.clone(),
@@ -170,13 +170,11 @@ fn configured(link: &Link, site: &Site, fault: Option<&Fault>, world: &World) ->
 
 /// Whether the stored configuration of each router uses this profile.
 fn is_named(profile: &str, site: &Site, world: &World) -> bool {
-    names::groups(site.spec.ha.unwrap_or_default())
-        .iter()
-        .all(|group| {
-            let config = world.config_maps.get(group);
-            let named = config.and_then(|config| config.profiles_named.as_ref());
-            named.is_some_and(|named| named.contains(profile))
-        })
+    site::groups(site).iter().all(|group| {
+        let config = world.config_maps.get(group);
+        let named = config.and_then(|config| config.profiles_named.as_ref());
+        named.is_some_and(|named| named.contains(profile))
+    })
 }
 
 /// What a router has against the connector or its profile.
@@ -198,7 +196,7 @@ fn refused(name: &str, profile: &str, world: &World) -> Option<Verdict> {
 /// Whether traffic flows, as the routers report it.
 fn operational(link: &Link, site: &Site, fault: Option<&Fault>, world: &World) -> Verdict {
     let name = link.metadata.name.as_deref().unwrap_or_default();
-    let groups = names::groups(site.spec.ha.unwrap_or_default());
+    let groups = site::groups(site);
     let reports: Vec<(&str, &LinkReport)> = world
         .routers()
         .filter_map(|(pod, report)| Some((nudge::group(pod)?, report?.links.get(name)?)))

@@ -37,7 +37,7 @@ pub(crate) fn plan(access: &SecuredAccess, world: &World, env: &Env<'_>) -> Plan
     }
     let settling = settle(children, world);
     let mut acts = settling.acts;
-    acts.extend(surplus(&wish, world, env.config));
+    acts.extend(surplus(&wish, world));
 
     let configured = match claims {
         Claims::Lost(verdict) => verdict,

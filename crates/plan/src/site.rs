@@ -33,7 +33,7 @@ use credentials::{BUDGET, Credentials, Unclaimed};
 use shape::Shape;
 
 pub(crate) use config::connector;
-pub(crate) use shape::{default_issuer, is_edge};
+pub(crate) use shape::{default_issuer, groups, is_edge};
 
 pub(crate) fn plan(site: &Site, world: &World, env: &Env<'_>) -> Plan {
     if site.metadata.deletion_timestamp.is_some() {

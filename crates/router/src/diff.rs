@@ -5,7 +5,6 @@
 //! and a new diff from there still arrives. What may not be compared is as important as what must: one false difference
 //! deletes and re-creates a connector, and with it goes a link and every stream on it (`facts/order.md` C7).
 
-use crate::config::Document;
 use crate::entity::{Entity, EntityId, EntityType, SslProfile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,24 +38,23 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The listeners and connectors of a document, with profiles as they are on disk.
+    /// The listeners and connectors of a document's entities, with profiles as they are on disk.
     ///
     /// A document names profiles and cannot know where a good version of one lies, so its own `sslProfile` entries are
     /// not looked at. A user of a profile that is neither here nor in the router waits: what the router has under its
     /// name stays as it is.
-    pub fn new(document: &Document, profiles: impl IntoIterator<Item = SslProfile>) -> Self {
-        let users = document
-            .entities
+    pub fn new(entities: &[Entity], profiles: impl IntoIterator<Item = SslProfile>) -> Self {
+        let users = entities
             .iter()
             .filter(|entity| is_user(entity.entity_type()))
             .cloned();
-        let entities = users
+        let all = users
             .chain(profiles.into_iter().map(Entity::SslProfile))
             .filter_map(|entity| entity.id().map(|id| (id, entity)))
             .filter(|(id, _)| is_managed(id))
             .collect();
         Self {
-            entities,
+            entities: all,
             held: BTreeSet::new(),
         }
     }

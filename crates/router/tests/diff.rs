@@ -1,10 +1,15 @@
 //! Is `diff` a law? Generated routers and configurations of up to 200 entities, and a router as strict as the real one.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests, helpers included"
+)]
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Map, json};
-use spanwire_router::config::Document;
 use spanwire_router::diff::{Change, Live, Wanted, diff, is_managed, matches};
 use spanwire_router::entity::{
     Connector, Entity, EntityId, EntityType, Listener, Role, SslProfile,
@@ -165,7 +170,7 @@ fn consistent(entities: Vec<Entity>) -> Vec<Entity> {
     entities.into_iter().filter(exists).collect()
 }
 
-fn wanted(entities: Vec<Entity>) -> Wanted {
+fn wanted(entities: &[Entity]) -> Wanted {
     let profiles: Vec<SslProfile> = entities
         .iter()
         .filter_map(|entity| match entity {
@@ -173,7 +178,7 @@ fn wanted(entities: Vec<Entity>) -> Wanted {
             _ => None,
         })
         .collect();
-    Wanted::new(&Document { entities }, profiles)
+    Wanted::new(entities, profiles)
 }
 
 /// Entities whose profiles all exist and are ours, under names that nobody else has in the router: all can be had.
@@ -233,7 +238,7 @@ proptest! {
         live in live(),
         entities in entities(),
     ) {
-        let wanted = wanted(attainable(entities, &live));
+        let wanted = wanted(&attainable(entities, &live));
         let mut router = Router { live: live.clone() };
         for change in diff(&wanted, &live) {
             router.make(&change);
@@ -248,7 +253,7 @@ proptest! {
         entities in entities(),
         cuts in vec(any::<Index>(), 1..4),
     ) {
-        let wanted = wanted(attainable(entities, &live));
+        let wanted = wanted(&attainable(entities, &live));
         let mut router = Router { live: live.clone() };
         for cut in cuts {
             let changes = diff(&wanted, &router.live);
@@ -265,13 +270,13 @@ proptest! {
     #[test]
     fn what_cannot_be_had_costs_nothing_else(live in live(), entities in entities()) {
         // Profiles that do not exist, names that are taken: no step may be refused, and a second diff is empty.
-        let all = wanted(entities.clone());
+        let all = wanted(&entities);
         let mut router = Router { live: live.clone() };
         for change in diff(&all, &live) {
             router.make(&change);
         }
         prop_assert_eq!(diff(&all, &router.live), []);
-        let attainable = wanted(attainable(entities, &live));
+        let attainable = wanted(&attainable(entities, &live));
         for (id, entity) in attainable.iter() {
             // A user that waits for its profile keeps the one that it has, whose name is then not free.
             let is_blocked = router.live.iter().any(|(other, _)| other.name == id.name && other != id);
@@ -286,7 +291,7 @@ proptest! {
         entities in entities(),
         picks in vec(any::<Index>(), 0..20),
     ) {
-        let all = wanted(entities);
+        let all = wanted(&entities);
         let known: Vec<EntityId> =
             all.iter().map(|(id, _)| id.clone()).chain(live.iter().map(|(id, _)| id.clone())).collect();
         prop_assume!(!known.is_empty());
@@ -305,7 +310,7 @@ proptest! {
     #[test]
     fn a_router_that_has_what_is_wanted_is_left_alone(entities in entities()) {
         let entities = attainable(entities, &Live::default());
-        prop_assert_eq!(diff(&wanted(entities.clone()), &Live::new(entities)), []);
+        prop_assert_eq!(diff(&wanted(&entities), &Live::new(entities)), []);
     }
 }
 
@@ -344,14 +349,12 @@ fn steps(wanted: &Wanted, live: &Live) -> Vec<String> {
 
 #[test]
 fn a_rotation_is_one_update() {
-    let document = Document {
-        entities: vec![Entity::Connector(inter_router(
-            "west",
-            "west-profile",
-            55671,
-        ))],
-    };
-    let wanted = Wanted::new(&document, [files("west-profile", "2")]);
+    let entities = vec![Entity::Connector(inter_router(
+        "west",
+        "west-profile",
+        55671,
+    ))];
+    let wanted = Wanted::new(&entities, [files("west-profile", "2")]);
     let live = Live::new([
         Entity::SslProfile(files("west-profile", "1")),
         Entity::Connector(inter_router("west", "west-profile", 55671)),
@@ -364,10 +367,8 @@ fn a_rotation_is_one_update() {
 
 #[test]
 fn a_profile_that_is_doubted_is_sent_again_once() {
-    let document = Document {
-        entities: vec![Entity::Connector(inter_router("west", "p", 1))],
-    };
-    let wanted = Wanted::new(&document, [files("p", "1")]);
+    let entities = vec![Entity::Connector(inter_router("west", "p", 1))];
+    let wanted = Wanted::new(&entities, [files("p", "1")]);
     let mut live = Live::new([
         Entity::SslProfile(files("p", "1")),
         Entity::Connector(inter_router("west", "p", 1)),
@@ -381,10 +382,8 @@ fn a_profile_that_is_doubted_is_sent_again_once() {
 
 #[test]
 fn a_profile_comes_before_its_user_and_goes_after_it() {
-    let document = Document {
-        entities: vec![Entity::Connector(inter_router("west", "p", 1))],
-    };
-    let wanted = Wanted::new(&document, [files("p", "1")]);
+    let entities = vec![Entity::Connector(inter_router("west", "p", 1))];
+    let wanted = Wanted::new(&entities, [files("p", "1")]);
     let nothing = Wanted::default();
     let mut live = Live::default();
     assert_eq!(
@@ -402,10 +401,8 @@ fn a_profile_comes_before_its_user_and_goes_after_it() {
 
 #[test]
 fn an_entity_that_names_a_missing_profile_waits_and_what_it_has_stays() {
-    let document = Document {
-        entities: vec![Entity::Connector(inter_router("west", "new", 1))],
-    };
-    let wanted = Wanted::new(&document, []);
+    let entities = vec![Entity::Connector(inter_router("west", "new", 1))];
+    let wanted = Wanted::new(&entities, []);
     let live = Live::new([
         Entity::SslProfile(files("old", "1")),
         Entity::Connector(inter_router("west", "old", 1)),
@@ -416,10 +413,8 @@ fn an_entity_that_names_a_missing_profile_waits_and_what_it_has_stays() {
 
 #[test]
 fn a_profile_of_the_router_stays_while_something_wants_it() {
-    let document = Document {
-        entities: vec![Entity::Connector(inter_router("west", "p", 1))],
-    };
-    let wanted = Wanted::new(&document, []);
+    let entities = vec![Entity::Connector(inter_router("west", "p", 1))];
+    let wanted = Wanted::new(&entities, []);
     let live = Live::new([Entity::SslProfile(files("p", "1"))]);
     assert_eq!(steps(&wanted, &live), ["create connector/west"]);
 }
@@ -433,10 +428,8 @@ fn listeners_that_swap_ports_both_go_before_one_comes_back() {
             ..Listener::default()
         })
     };
-    let document = Document {
-        entities: vec![listener("a", 1), listener("b", 2)],
-    };
-    let wanted = Wanted::new(&document, []);
+    let entities = vec![listener("a", 1), listener("b", 2)];
+    let wanted = Wanted::new(&entities, []);
     let live = Live::new([listener("a", 2), listener("b", 1)]);
     assert_eq!(
         steps(&wanted, &live),
@@ -451,10 +444,8 @@ fn listeners_that_swap_ports_both_go_before_one_comes_back() {
 
 #[test]
 fn a_name_can_move_from_one_type_to_another() {
-    let document = Document {
-        entities: vec![Entity::Connector(inter_router("x", "a", 1))],
-    };
-    let wanted = Wanted::new(&document, [files("a", "1")]);
+    let entities = vec![Entity::Connector(inter_router("x", "a", 1))];
+    let wanted = Wanted::new(&entities, [files("a", "1")]);
     let live = Live::new([
         Entity::SslProfile(files("x", "1")),
         Entity::Connector(inter_router("a", "x", 1)),

@@ -284,6 +284,12 @@ impl Agent {
                 Live::Profile(Users::default())
             }
             "listener" => {
+                // The real router goes by the mechanism alone here.
+                let mechanisms = attributes
+                    .get("saslMechanisms")
+                    .map(text)
+                    .unwrap_or_default();
+                let authenticate_peer = mechanisms.contains("EXTERNAL");
                 let slot = self.slot(attributes, Usage::Listener { authenticate_peer })?;
                 Live::Listener(listener::start(router, attributes, slot))
             }
@@ -292,6 +298,13 @@ impl Agent {
                 Live::Connector(connector::start(router, attributes, slot))
             }
             "tcpListener" => {
+                let strategy = attributes.get("multiAddressStrategy").map(text);
+                let has_strategy = strategy.is_some_and(|strategy| strategy != "none");
+                if attributes.contains_key("address") == has_strategy {
+                    return Err(Fault::configuration(
+                        "Exactly one of the 'address' or 'multiAddressStrategy' field must be set",
+                    ));
+                }
                 Live::TlsUser(self.slot(attributes, Usage::TcpListener { authenticate_peer })?)
             }
             "tcpConnector" => Live::TlsUser(self.slot(attributes, Usage::TcpConnector)?),
@@ -515,6 +528,9 @@ fn query_connections(router: &Router, request: &Request) -> Value {
 
 /// Our own row, with the neighbours that are there now; and a row for each router heard of lately.
 fn nodes(router: &Router) -> Vec<Attributes> {
+    if router.mode == "edge" {
+        return Vec::new();
+    }
     let neighbours = router.links.neighbours();
     let row = |id: &str, next_hop: Value, link_state: Vec<String>, cost: i32, link: Value| {
         let identity = format!("router.node/{id}");

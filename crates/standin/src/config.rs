@@ -36,7 +36,8 @@ impl Config {
         if text.trim().is_empty() {
             return Err(refused("Configuration: Configuration file was empty"));
         }
-        // Lines that begin with a hash are comments to the real reader.
+        // Lines that begin with a hash are comments to the real reader, which also counts each line
+        // twice when it says where a fault is.
         let lines: Vec<&str> = text
             .lines()
             .map(|line| {
@@ -47,7 +48,7 @@ impl Config {
                 }
             })
             .collect();
-        Self::sections(&lines.join("\n")).map_err(|fault| {
+        Self::sections(&lines.join("\n\n")).map_err(|fault| {
             refused(&format!(
                 "Python: Exception: Cannot load configuration file {path}: {fault}"
             ))

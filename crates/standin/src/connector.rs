@@ -59,14 +59,9 @@ impl Handle {
         (status.state, status.message.clone())
     }
 
-    /// What stands in `failoverUrls`.
+    /// What stands in `failoverUrls`, TLS or not.
     pub(crate) fn url(&self) -> String {
-        let scheme = if self.0.slot.is_some() {
-            "amqps"
-        } else {
-            "amqp"
-        };
-        format!("{scheme}://{}", self.0.address())
+        format!("amqp://{}", self.0.address())
     }
 }
 

@@ -80,8 +80,14 @@ impl<S: Stream> Frames<S> {
         while self.0.read_buffer().len() < header.len() {
             let missing = header.len() - self.0.read_buffer().len();
             let count = self.0.get_mut().read(&mut header[..missing]).await?;
-            if count == 0 {
+            if count == 0 && missing == header.len() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if count == 0 {
+                // No header, and nothing more: an alert of TLS, most likely.
+                return Err(invalid(
+                    "amqp:unauthorized-access Authentication failed [mech=none]",
+                ));
             }
             self.0.read_buffer_mut().extend_from_slice(&header[..count]);
         }

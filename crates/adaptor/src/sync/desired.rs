@@ -1,13 +1,15 @@
 //! What should the router have, going by the last good state of the mounted folder?
 
+use super::refusal::pause;
 use crate::credentials::Store;
-use crate::error::ReadMount;
+use crate::error::{ReadMount, TakeCredential};
 use crate::mount::Snapshot;
 use spanwire_router::config::{CONFIG_FILE, Document};
 use spanwire_router::credentials::{PROFILES_FILE, Profiles};
-use spanwire_router::entity::{EntityId, EntityType};
+use spanwire_router::entity::{Entity, EntityId, EntityType};
 use spanwire_router::report::{Refused, reason};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 /// The last good state, and what is wrong with the newest.
@@ -15,11 +17,15 @@ use tracing::{info, warn};
 pub(crate) struct Desired {
     /// Of the last folder that could be read.
     pub(crate) revision: String,
-    /// The last configuration that could be understood.
-    pub(crate) document: Document,
+    /// The last configuration that could be understood. Before the first, nothing is known of what the router should have,
+    /// so it keeps what it has.
+    pub(crate) document: Option<Document>,
     /// Profile → the last version of it that was good. It lies in the store.
     pub(crate) versions: BTreeMap<String, String>,
     faults: BTreeMap<String, Refused>,
+    /// How often in a row the folder could not be read or a file not be stored, and when to try again.
+    failures: u32,
+    again: Option<Instant>,
 }
 
 impl Desired {
@@ -55,18 +61,39 @@ impl Desired {
         self.faults.values().cloned().collect()
     }
 
+    /// When to read the folder again although it has not changed.
+    pub(crate) fn again(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// The entities that are wanted.
+    pub(crate) fn entities(&self) -> &[Entity] {
+        self.document
+            .as_ref()
+            .map_or(&[], |document| &document.entities)
+    }
+
+    /// The profiles that they name.
+    pub(crate) fn profile_names(&self) -> BTreeSet<&str> {
+        self.document
+            .as_ref()
+            .map(Document::profile_names)
+            .unwrap_or_default()
+    }
+
+    /// Whether all that is good was also stored: what is bad is not made better by trying again.
     fn take_snapshot(
         &mut self,
         snapshot: Snapshot,
         store: &Store,
         faults: &mut BTreeMap<String, Refused>,
-    ) {
+    ) -> bool {
         if snapshot.revision != self.revision {
             info!(revision = snapshot.revision, "Read the mounted folder");
             self.revision = snapshot.revision;
         }
         match snapshot.document {
-            Ok(document) => self.document = document,
+            Ok(document) => self.document = Some(document),
             Err(error) => {
                 fault(
                     faults,
@@ -95,21 +122,25 @@ impl Desired {
                     versions.insert(name, profile.version);
                 }
                 Err(error) => {
+                    is_complete &= !matches!(error, TakeCredential::StoreFile { .. });
                     let entity = EntityId::new(EntityType::SslProfile, &name).to_string();
                     fault(faults, entity, reason::CREDENTIAL_BAD, error.to_string());
-                    if let Some(version) = self.versions.remove(&name) {
-                        versions.insert(name, version);
+                    if let Some(version) = self.versions.get(&name) {
+                        versions.insert(name, version.clone());
                     }
                 }
             }
         }
         // A profile that the configuration names and the Secret lacks is torn, not removed: its last good version stays.
-        for name in self.document.profile_names() {
-            if let Some((name, version)) = self.versions.remove_entry(name) {
-                versions.entry(name).or_insert(version);
+        for name in self.profile_names() {
+            if let Some(version) = self.versions.get(name) {
+                versions
+                    .entry(name.to_owned())
+                    .or_insert_with(|| version.clone());
             }
         }
         self.versions = versions;
+        is_complete
     }
 }
 

@@ -43,7 +43,10 @@ impl Sync {
         let now = Instant::now();
         self.settled = false;
         self.read_live(router).await?;
-        let mut changed = false;
+        if self.desired.document.is_none() {
+            return Ok(());
+        }
+        let mut has_changed = false;
         for round in 0.. {
             self.give_up_stale();
             let changes = diff(&self.wanted(now), &self.live);
@@ -56,7 +59,7 @@ impl Sync {
             }
             for change in changes {
                 self.health.beat();
-                changed = true;
+                has_changed = true;
                 if !self.make(router, &change).await? {
                     break;
                 }
@@ -66,7 +69,7 @@ impl Sync {
                 }
             }
         }
-        if changed {
+        if has_changed {
             self.read_live(router).await?;
             self.compare(now);
         }
@@ -109,7 +112,7 @@ impl Sync {
             return;
         }
         let (desired, record, store, live) = (&self.desired, &self.record, &self.store, &self.live);
-        let entities = desired.document.entities.iter();
+        let entities = desired.entities().iter();
         let users: BTreeSet<(EntityId, String)> = entities
             .filter(|entity| entity.entity_type() != EntityType::SslProfile)
             .filter_map(|entity| Some((entity.id()?, form(entity))))
@@ -174,7 +177,7 @@ impl Sync {
                 }
             }
             Change::Create(entity) => {
-                info!(entity = %id, attributes = form(entity), "Created an entity")
+                info!(entity = %id, attributes = form(entity), "Created an entity");
             }
             Change::Delete(id) => {
                 if id.entity_type == EntityType::SslProfile {
@@ -233,7 +236,7 @@ impl Sync {
 
     /// What was refused because of a profile's files may be accepted with others.
     fn retry_users(&mut self, profile: &str) {
-        for entity in &self.desired.document.entities {
+        for entity in self.desired.entities() {
             if entity.ssl_profile() == Some(profile)
                 && let Some(id) = entity.id()
             {
@@ -309,7 +312,7 @@ impl Sync {
             kept.insert((profile, version));
         }
         kept.extend(self.desired.versions.clone());
-        for profile in self.desired.document.profile_names() {
+        for profile in self.desired.profile_names() {
             kept.extend(
                 self.store
                     .current(profile)

@@ -5,7 +5,6 @@
 
 use super::desired::Desired;
 use crate::credentials::Store;
-use spanwire_router::config::Document;
 use spanwire_router::diff::Live;
 use spanwire_router::entity::{Entity, EntityId, EntityType, SslProfile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,14 +55,6 @@ impl Record {
             .map(|in_force| in_force.version.as_str())
     }
 
-    /// Whether a router has any of this: then it is the one that accepted it.
-    pub(crate) fn is_in(&self, live: &Live) -> bool {
-        let id = |name: &String| EntityId::new(EntityType::SslProfile, name);
-        self.in_force
-            .keys()
-            .any(|name| live.get(&id(name)).is_some())
-    }
-
     /// Profiles of the router that it is not known to have accepted as it shows them.
     pub(crate) fn doubted(&self, live: &Live) -> BTreeSet<String> {
         let profiles = live
@@ -85,7 +76,7 @@ impl Record {
         is_waiting: impl Fn(&EntityId, &str) -> bool,
     ) -> Vec<SslProfile> {
         let mut profiles = Vec::new();
-        for name in desired.document.profile_names() {
+        for name in desired.profile_names() {
             let id = EntityId::new(EntityType::SslProfile, name);
             let shown = match live.get(&id) {
                 Some(Entity::SslProfile(profile)) => Some(profile),
@@ -102,7 +93,7 @@ impl Record {
                 });
             if let Some((version, files)) = on_disk.next() {
                 let ordinals = self.ordinals(name, &version, desired, store, shown);
-                profiles.push(with_attributes(files, ordinals, &desired.document));
+                profiles.push(with_attributes(files, ordinals, desired.entities()));
             }
         }
         profiles
@@ -163,7 +154,7 @@ impl Record {
             .unwrap_or(0);
         // Raised on a listener it would close what came in, and the link be down until the other side dials again. Left
         // alone on a connector, each rotation would leave three connections for ever.
-        let is_listened_with = desired.document.entities.iter().any(|entity| {
+        let is_listened_with = desired.entities().iter().any(|entity| {
             entity.entity_type() == EntityType::Listener && entity.ssl_profile() == Some(name)
         });
         (Some(last + 1), (!is_listened_with).then_some(last))
@@ -174,8 +165,8 @@ impl Record {
 type Ordinals = (Option<u64>, Option<u64>);
 
 /// Adds what the configuration says of a profile but its paths, which are upstream's.
-fn with_attributes(files: SslProfile, ordinals: Ordinals, document: &Document) -> SslProfile {
-    let described = document.entities.iter().find_map(|entity| match entity {
+fn with_attributes(files: SslProfile, ordinals: Ordinals, entities: &[Entity]) -> SslProfile {
+    let described = entities.iter().find_map(|entity| match entity {
         Entity::SslProfile(profile) if profile.name == files.name => Some(profile),
         _ => None,
     });

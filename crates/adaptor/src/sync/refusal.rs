@@ -17,7 +17,7 @@ const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// How long something is left alone that is done no better by trying again.
-const SHELVED: Duration = Duration::from_secs(600);
+const SHELVED: Duration = Duration::from_mins(10);
 
 /// What was refused: an entity, in one form.
 type Attempt = (EntityId, String);
@@ -92,7 +92,11 @@ impl Refusals {
 
     /// Whether an entity was refused in any form.
     pub(crate) fn has(&self, id: &EntityId) -> bool {
-        self.attempts.keys().any(|(refused, _)| refused == id)
+        let from = (id.clone(), String::new());
+        self.attempts
+            .range(from..)
+            .next()
+            .is_some_and(|((refused, _), _)| refused == id)
     }
 
     /// Whether an entity in this form has to wait at this time.

@@ -2,6 +2,12 @@
 //!
 //! Each test has an adaptor process, routers and an API server of its own, on ports and in folders of its own. The routers
 //! are stand-ins, or real ones where `SPANWIRE_SKROUTERD` names a binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests, helpers included"
+)]
 
 mod api;
 mod bed;

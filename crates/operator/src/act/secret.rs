@@ -34,7 +34,10 @@ impl Workshop {
         patch["metadata"]["uid"] = json!(live.uid);
         patch["metadata"]["resourceVersion"] = json!(live.resource_version);
         patch["data"] = Value::Object(data);
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
         let api = self.api(&child.reference());
         within(api.patch(child.name(), &params, &Patch::Merge(&patch))).await?;
         Ok(())
@@ -61,14 +64,20 @@ impl Workshop {
             guard(&live.resource_version),
             json!({"op": "add", "path": "/data", "value": data}),
         ];
-        let annotations = child.object.pointer("/metadata/annotations").and_then(Value::as_object);
+        let annotations = child
+            .object
+            .pointer("/metadata/annotations")
+            .and_then(Value::as_object);
         for (key, value) in annotations.into_iter().flatten() {
             let path = format!("/metadata/annotations/{}", pointer(key));
             patch.push(json!({"op": "add", "path": path, "value": value}));
         }
         let patch: json_patch::Patch = serde_json::from_value(Value::Array(patch))
             .map_err(|error| crate::error::CallServer::from(kube::Error::SerdeError(error)))?;
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
         let api = self.api(&child.reference());
         within(api.patch(child.name(), &params, &Patch::<()>::Json(patch))).await?;
         Ok(())
@@ -97,13 +106,16 @@ impl Workshop {
                 }
                 Content::Text(text) => json!(text),
                 Content::Copy(copied) => {
-                    let source = sources.get(&copied.from).and_then(|secret| secret.data.as_ref());
-                    let bytes = source.and_then(|data| data.get(&copied.file)).ok_or_else(|| {
-                        CarryOut::CopyFile {
-                            secret: copied.from.secret.clone(),
-                            file: copied.file.clone(),
-                        }
-                    })?;
+                    let source = sources
+                        .get(&copied.from)
+                        .and_then(|secret| secret.data.as_ref());
+                    let bytes =
+                        source
+                            .and_then(|data| data.get(&copied.file))
+                            .ok_or_else(|| CarryOut::CopyFile {
+                                secret: copied.from.secret.clone(),
+                                file: copied.file.clone(),
+                            })?;
                     json!(bytes)
                 }
             };
@@ -118,7 +130,11 @@ impl Workshop {
         let secret = within(api.get(&source.secret)).await?;
         let is_same = secret.metadata.uid.as_ref() == Some(&source.uid)
             && secret.metadata.resource_version.as_ref() == Some(&source.resource_version);
-        if is_same { Ok(secret) } else { Err(CarryOut::CopySource(source.secret.clone())) }
+        if is_same {
+            Ok(secret)
+        } else {
+            Err(CarryOut::CopySource(source.secret.clone()))
+        }
     }
 }
 

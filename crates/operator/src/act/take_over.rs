@@ -49,19 +49,34 @@ fn taken_over(metadata: &ObjectMeta) -> Option<Vec<ManagedFieldsEntry>> {
         ..ObjectMeta::default()
     };
     let is_ours = |entry: &ManagedFieldsEntry| {
-        let of_status = entry.subresource.as_deref().is_some_and(|part| !part.is_empty());
+        let of_status = entry
+            .subresource
+            .as_deref()
+            .is_some_and(|part| !part.is_empty());
         needs_take_over(&of_one(entry))
             || !of_status
                 && entry.manager.as_deref() == Some(FIELD_MANAGER)
                 && entry.operation.as_deref() == Some("Apply")
     };
-    let (ours, mut entries): (Vec<_>, Vec<_>) =
-        metadata.managed_fields.iter().flatten().cloned().partition(is_ours);
+    let (ours, mut entries): (Vec<_>, Vec<_>) = metadata
+        .managed_fields
+        .iter()
+        .flatten()
+        .cloned()
+        .partition(is_ours);
     let mut fields = json!({});
     for entry in &ours {
-        merge(&mut fields, entry.fields_v1.as_ref().map_or(&Value::Null, |fields| &fields.0));
+        merge(
+            &mut fields,
+            entry
+                .fields_v1
+                .as_ref()
+                .map_or(&Value::Null, |fields| &fields.0),
+        );
     }
-    let newest = ours.into_iter().max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    let newest = ours
+        .into_iter()
+        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
     entries.push(ManagedFieldsEntry {
         manager: Some(FIELD_MANAGER.to_owned()),
         operation: Some("Apply".to_owned()),
@@ -72,7 +87,9 @@ fn taken_over(metadata: &ObjectMeta) -> Option<Vec<ManagedFieldsEntry>> {
 }
 
 fn merge(into: &mut Value, fields: &Value) {
-    let Some(fields) = fields.as_object() else { return };
+    let Some(fields) = fields.as_object() else {
+        return;
+    };
     for (key, below) in fields {
         match into.get_mut(key) {
             Some(known) => merge(known, below),
@@ -100,7 +117,9 @@ mod tests {
         let after = taken_over(&before).unwrap();
         let ours: Vec<_> = after
             .iter()
-            .filter(|entry| entry.manager.as_deref() == Some("spanwire") && entry.subresource.is_none())
+            .filter(|entry| {
+                entry.manager.as_deref() == Some("spanwire") && entry.subresource.is_none()
+            })
             .collect();
         assert_eq!(after.len(), 3);
         assert_eq!(ours.len(), 1);

@@ -30,8 +30,14 @@ pub struct Answer {
 /// The endpoints that a remote site can link to, by group; a refusal where there is none.
 pub(super) fn groups(endpoints: &[Endpoint]) -> Result<Vec<Vec<Endpoint>>, Refusal> {
     let mut groups: BTreeMap<&str, Vec<Endpoint>> = BTreeMap::new();
-    for endpoint in endpoints.iter().filter(|endpoint| LINKABLE.contains(&endpoint.name.as_str())) {
-        groups.entry(&endpoint.group).or_default().push(endpoint.clone());
+    for endpoint in endpoints
+        .iter()
+        .filter(|endpoint| LINKABLE.contains(&endpoint.name.as_str()))
+    {
+        groups
+            .entry(&endpoint.group)
+            .or_default()
+            .push(endpoint.clone());
     }
     if groups.is_empty() {
         return Err(Refusal::NoEndpoint);
@@ -53,8 +59,11 @@ pub(super) fn yaml(
     }
     written?;
     for (index, endpoints) in groups.iter().enumerate() {
-        let name_of_link =
-            if groups.len() == 1 { name.to_owned() } else { format!("{name}-{}", index + 1) };
+        let name_of_link = if groups.len() == 1 {
+            name.to_owned()
+        } else {
+            format!("{name}-{}", index + 1)
+        };
         document(&mut yaml, &link(&name_of_link, name, endpoints))?;
     }
     Ok(yaml)
@@ -62,10 +71,12 @@ pub(super) fn yaml(
 
 fn document(yaml: &mut Zeroizing<String>, object: &impl Serialize) -> Result<(), Refusal> {
     yaml.push_str("---\n");
-    let text = serde_saphyr::to_string(object).map(Zeroizing::new).map_err(|error| {
-        tracing::error!(%error, "Could not write the answer to a redemption");
-        Refusal::Failed
-    })?;
+    let text = serde_saphyr::to_string(object)
+        .map(Zeroizing::new)
+        .map_err(|error| {
+            tracing::error!(%error, "Could not write the answer to a redemption");
+            Refusal::Failed
+        })?;
     yaml.push_str(&text);
     if !yaml.ends_with('\n') {
         yaml.push('\n');
@@ -80,10 +91,15 @@ fn secret(name: &str, credential: &Credential) -> Secret {
         (KEY_FILE, credential.key.as_str()),
     ];
     Secret {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
         type_: Some("kubernetes.io/tls".to_owned()),
         data: Some(
-            files.map(|(file, text)| (file.to_owned(), ByteString(text.as_bytes().to_vec()))).into(),
+            files
+                .map(|(file, text)| (file.to_owned(), ByteString(text.as_bytes().to_vec())))
+                .into(),
         ),
         ..Secret::default()
     }
@@ -91,7 +107,10 @@ fn secret(name: &str, credential: &Credential) -> Secret {
 
 fn link(name: &str, credentials: &str, endpoints: &[Endpoint]) -> Link {
     Link {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
         spec: LinkSpec {
             endpoints: endpoints.to_vec(),
             tls_credentials: Some(credentials.to_owned()),

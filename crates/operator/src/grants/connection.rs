@@ -34,9 +34,9 @@ use crate::telemetry::Redemption;
 const CONNECTIONS: usize = 256;
 /// Connections that are on their way out, above that.
 const LEAVING: usize = 32;
-/// How long a client may take for the handshake, and then over its headers.
+/// How long a client may take for the handshake, then for its headers, and then for its body.
 const HEADERS: Duration = Duration::from_secs(5);
-/// How long a request may take in all.
+/// How long a request may take in all, from its headers.
 const REQUEST: Duration = Duration::from_secs(10);
 /// How long those that are being served have when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -118,14 +118,13 @@ impl Conversation {
     async fn converse(&self, stream: TcpStream) {
         // Answers are small and come whole.
         let _ = stream.set_nodelay(true);
-        let Ok(Ok(stream)) = timeout(HEADERS, self.acceptor.accept(stream)).await else { return };
+        let Ok(Ok(stream)) = timeout(HEADERS, self.acceptor.accept(stream)).await else {
+            return;
+        };
         self.place.seat.moved();
         let answer = service_fn(|request: http::Request<Incoming>| {
             let (server, seat) = (self.server.clone(), self.place.seat.clone());
-            async move {
-                let _busy = seat.begin();
-                Ok::<_, Infallible>(respond(&server, seat.source, request).await)
-            }
+            async move { Ok::<_, Infallible>(respond(&server, &seat, request).await) }
         });
         let mut builder = Builder::new(Tracked(self.streams.clone()));
         builder
@@ -151,15 +150,26 @@ impl Conversation {
 
 async fn respond(
     server: &Server,
-    source: IpAddr,
+    seat: &Arc<Seat>,
     request: http::Request<Incoming>,
 ) -> Response<Full<Bytes>> {
+    seat.moved();
     match Request::read(request).await {
-        Ok(request) => response(server.redeem(source, request).await),
+        Ok(request) => {
+            // Not before the body is here: until then the client may still have to make room.
+            let _busy = seat.begin();
+            response(server.redeem(seat.source, request).await)
+        }
         Err(refusal) => {
-            let refusal =
-                if server.limits.is_excessive(source) { Refusal::TooMany } else { refusal };
-            let result = Redemption { result: refusal.result() };
+            let is_excessive = server.limits.is_excessive(seat.source);
+            let refusal = if is_excessive {
+                Refusal::TooMany
+            } else {
+                refusal
+            };
+            let result = Redemption {
+                result: refusal.result(),
+            };
             server.metrics.redemptions.get_or_create(&result).inc();
             response(Err(refusal))
         }
@@ -170,13 +180,20 @@ fn response(answer: Result<Answer, Refusal>) -> Response<Full<Bytes>> {
     let (status, retry_after, body) = match answer {
         // The key is wiped once it has been sent.
         Ok(answer) => (StatusCode::OK, None, Bytes::from_owner(answer.body)),
-        Err(refusal) => (refusal.status(), refusal.retry_after(), Bytes::from(refusal.text())),
+        Err(refusal) => (
+            refusal.status(),
+            refusal.retry_after(),
+            Bytes::from(refusal.text()),
+        ),
     };
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     // As upstream's server has it sniffed.
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     if let Some(seconds) = retry_after {
         headers.insert(RETRY_AFTER, seconds.into());
     }
@@ -244,10 +261,17 @@ impl Places {
         let seat = Arc::new(Seat {
             source,
             left: CancellationToken::new(),
-            activity: Mutex::new(Activity { requests: 0, since: Instant::now() }),
+            activity: Mutex::new(Activity {
+                requests: 0,
+                since: Instant::now(),
+            }),
         });
         seats.taken.insert(number, seat.clone());
-        Some(Place { places: self.clone(), number, seat })
+        Some(Place {
+            places: self.clone(),
+            number,
+            seat,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Seats> {
@@ -265,7 +289,9 @@ impl Seats {
             *by_source.entry(seat.source).or_default() += 1;
         }
         let most = by_source.values().copied().max()?;
-        idle().find(|(_, seat)| by_source.get(&seat.source) == Some(&most)).map(|(number, _)| *number)
+        idle()
+            .find(|(_, seat)| by_source.get(&seat.source) == Some(&most))
+            .map(|(number, _)| *number)
     }
 }
 
@@ -279,10 +305,10 @@ impl Drop for Place {
 struct Busy(Arc<Seat>);
 
 impl Seat {
+    /// A request is here. Its time began with its headers.
     fn begin(self: &Arc<Self>) -> Busy {
         let mut activity = self.activity();
         activity.requests += 1;
-        activity.since = Instant::now();
         drop(activity);
         Busy(self.clone())
     }
@@ -300,7 +326,12 @@ impl Seat {
         loop {
             let until = {
                 let activity = self.activity();
-                activity.since + if activity.requests == 0 { HEADERS } else { REQUEST }
+                activity.since
+                    + if activity.requests == 0 {
+                        HEADERS
+                    } else {
+                        REQUEST
+                    }
             };
             if until <= Instant::now() {
                 return;
@@ -336,7 +367,9 @@ mod tests {
         let first = places.take(ip("10.0.0.1")).unwrap();
         let busy = places.take(ip("10.0.0.2")).unwrap();
         let _request = busy.seat.begin();
-        let crowd: Vec<Place> = (2..CONNECTIONS).map(|_| places.take(ip("10.0.0.2")).unwrap()).collect();
+        let crowd: Vec<Place> = (2..CONNECTIONS)
+            .map(|_| places.take(ip("10.0.0.2")).unwrap())
+            .collect();
         let late = places.take(ip("10.0.0.3")).unwrap();
         assert!(crowd[0].seat.left.is_cancelled());
         for stays in [&first, &busy, &crowd[1], &late] {
@@ -349,7 +382,9 @@ mod tests {
     #[tokio::test]
     async fn nobody_who_is_being_served_makes_room() {
         let places = Places::default();
-        let all: Vec<Place> = (0..CONNECTIONS).map(|_| places.take(ip("10.0.0.1")).unwrap()).collect();
+        let all: Vec<Place> = (0..CONNECTIONS)
+            .map(|_| places.take(ip("10.0.0.1")).unwrap())
+            .collect();
         let requests: Vec<Busy> = all.iter().map(|place| place.seat.begin()).collect();
         assert!(places.take(ip("10.0.0.2")).is_none());
         drop(requests);
@@ -363,11 +398,16 @@ mod tests {
         let start = Instant::now();
         place.seat.overdue().await;
         assert_eq!(start.elapsed().as_secs(), 5);
+        place.seat.moved();
         let request = place.seat.begin();
         let start = Instant::now();
         place.seat.overdue().await;
         assert_eq!(start.elapsed().as_secs(), 10);
         drop(request);
-        assert!(timeout(Duration::from_secs(4), place.seat.overdue()).await.is_err());
+        assert!(
+            timeout(Duration::from_secs(4), place.seat.overdue())
+                .await
+                .is_err()
+        );
     }
 }

@@ -69,7 +69,11 @@ enum Written {
 impl Ledgers {
     fn open<'a>(&'a self, uid: &'a str) -> OpenPage<'a> {
         let page = self.pages().entry(uid.to_owned()).or_default().clone();
-        OpenPage { ledgers: self, uid, page }
+        OpenPage {
+            ledgers: self,
+            uid,
+            page,
+        }
     }
 
     fn pages(&self) -> MutexGuard<'_, HashMap<String, Arc<Page>>> {
@@ -108,7 +112,9 @@ impl Server {
         let page = self.ledgers.open(&grant.uid);
         let mut last = page.0.lock().await;
         // The counter only ever grows, so it tells which of two records is the later one.
-        let later = last.take().filter(|last| last.redemptions > grant.redemptions);
+        let later = last
+            .take()
+            .filter(|last| last.redemptions > grant.redemptions);
         let mut is_confirmed = later.is_none();
         let mut record = Some(later.unwrap_or_else(|| grant.clone()));
         for turn in 0..TRIES {
@@ -158,9 +164,13 @@ impl Server {
             {"op": "add", "path": "/status/claims", "value": claims(record, claim, self.clock.now())},
         ]);
         let patch = serde_json::from_value(patch).map_err(|_| Refusal::Failed)?;
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::<()>::Json(patch);
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
         let api: Api<AccessGrant> = Api::namespaced(self.client.clone(), &record.namespace);
-        let call = api.patch_status(&record.name, &params, &Patch::<()>::Json(patch));
+        let call = api.patch_status(&record.name, &params, &patch);
         match within(call).await {
             Ok(grant) => Ok(Written::Done(GrantRecord::of(&grant))),
             Err(error) if error.code() == Some(404) => Err(Refusal::UnknownGrant),
@@ -194,16 +204,24 @@ impl Server {
 
 /// Whether a write may be made again: it met another one, or an API server that was not well, and may have been done.
 fn is_unclear(error: &CallServer) -> bool {
-    error.code().is_none_or(|code| matches!(code, 409 | 429 | 500..))
+    error
+        .code()
+        .is_none_or(|code| matches!(code, 409 | 429 | 500..))
 }
 
 /// The claims with a new one at the end: the newest, and none older than an hour.
 fn claims(record: &GrantRecord, claim: &str, now: Timestamp) -> Vec<Claim> {
     let is_recent = |claim: &&Claim| {
-        claim.time.parse::<Timestamp>().is_ok_and(|time| now.duration_since(time) < MEMORY)
+        claim
+            .time
+            .parse::<Timestamp>()
+            .is_ok_and(|time| now.duration_since(time) < MEMORY)
     };
     let mut claims: Vec<Claim> = record.claims.iter().filter(is_recent).cloned().collect();
-    claims.push(Claim { hash: claim.to_owned(), time: now.to_string() });
+    claims.push(Claim {
+        hash: claim.to_owned(),
+        time: now.to_string(),
+    });
     let surplus = claims.len().saturating_sub(CLAIMS);
     claims.drain(..surplus);
     claims
@@ -240,7 +258,10 @@ mod tests {
     #[test]
     fn the_newest_claims_are_kept_for_an_hour() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let claim = |hash: &str, time: &str| Claim { hash: hash.to_owned(), time: time.to_owned() };
+        let claim = |hash: &str, time: &str| Claim {
+            hash: hash.to_owned(),
+            time: time.to_owned(),
+        };
         let known = vec![
             claim("old", "2026-01-01T10:59:59Z"),
             claim("junk", "yesterday"),
@@ -252,10 +273,15 @@ mod tests {
         assert_eq!(hashes, ["recent", "ahead", "new"]);
         assert_eq!(kept[2].time, "2026-01-01T12:00:00Z");
 
-        let many = (0..300).map(|n| claim(&n.to_string(), "2026-01-01T11:30:00Z")).collect();
+        let many = (0..300)
+            .map(|n| claim(&n.to_string(), "2026-01-01T11:30:00Z"))
+            .collect();
         let kept = claims(&record(many), "new", now);
         assert_eq!(kept.len(), 256);
-        assert_eq!((kept[0].hash.as_str(), kept[255].hash.as_str()), ("45", "new"));
+        assert_eq!(
+            (kept[0].hash.as_str(), kept[255].hash.as_str()),
+            ("45", "new")
+        );
     }
 
     #[tokio::test]

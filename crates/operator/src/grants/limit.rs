@@ -93,7 +93,12 @@ impl Buckets {
 
 impl Bucket {
     fn new(capacity: f64, rate: f64, since: Instant) -> Self {
-        Self { capacity, rate, level: capacity, since }
+        Self {
+            capacity,
+            rate,
+            level: capacity,
+            since,
+        }
     }
 
     fn level(&self, now: Instant) -> f64 {
@@ -136,7 +141,9 @@ mod tests {
     use super::*;
 
     fn excesses(limits: &Limits, source: &str, tries: usize) -> usize {
-        (0..tries).filter(|_| limits.is_excessive(source.parse().unwrap())).count()
+        (0..tries)
+            .filter(|_| limits.is_excessive(source.parse().unwrap()))
+            .count()
     }
 
     #[tokio::test(start_paused = true)]

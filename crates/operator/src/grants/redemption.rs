@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use spanwire_api::Endpoint;
 use spanwire_plan::plan::Event;
 use subtle::{Choice, ConstantTimeEq};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::ledger::Recorded;
 use super::request::is_name;
@@ -38,16 +38,25 @@ impl Server {
         }
         let subject = request.subject.as_deref().unwrap_or(name);
         let claim = claim(&request.nonce, name, subject);
-        if !grant.holds(&claim) {
-            if let Some(refusal) = grant.refusal(self.clock.now()) {
-                return Err(self.refused(&grant, refusal));
-            }
+        if !grant.holds(&claim)
+            && let Some(refusal) = grant.refusal(self.clock.now())
+        {
+            // Whoever knows the code may be told once more, but not without end.
+            let is_excessive = self.limits.is_excessive(source);
+            return Err(if is_excessive {
+                Refusal::TooMany
+            } else {
+                self.refused(&grant, refusal)
+            });
         }
         if !self.limits.may_redeem() {
             return Err(Refusal::TooMany);
         }
         let body = self.make(&grant, name, subject).await?;
-        let recorded = self.record(&grant, &claim).await.map_err(|refusal| self.refused(&grant, refusal))?;
+        let recorded = self
+            .record(&grant, &claim)
+            .await
+            .map_err(|refusal| self.refused(&grant, refusal))?;
         if let Recorded::New(count) = recorded {
             let allowed = grant.allowed;
             tracing::info!(
@@ -60,9 +69,19 @@ impl Server {
             );
             let note = format!("redeemed as \"{name}\", {count} of {allowed}");
             let reason = "Redeemed".to_owned();
-            (self.directory.announce)(&grant, Event { warning: false, reason, note });
+            (self.directory.announce)(
+                &grant,
+                Event {
+                    warning: false,
+                    reason,
+                    note,
+                },
+            );
         }
-        Ok(Answer { body, is_repeated: recorded == Recorded::Repeated })
+        Ok(Answer {
+            body,
+            is_repeated: recorded == Recorded::Repeated,
+        })
     }
 
     /// The grant that the request names, if it knows its code. A grant that does not exist is compared like one that
@@ -79,7 +98,11 @@ impl Server {
         if self.limits.is_excessive(source) {
             return Err(Refusal::TooMany);
         }
-        Err(if code.is_some() { Refusal::WrongCode } else { Refusal::UnknownGrant })
+        Err(if code.is_some() {
+            Refusal::WrongCode
+        } else {
+            Refusal::UnknownGrant
+        })
     }
 
     /// The whole answer, in memory.
@@ -88,7 +111,7 @@ impl Server {
         grant: &GrantRecord,
         name: &str,
         subject: &str,
-    ) -> Result<zeroize::Zeroizing<String>, Refusal> {
+    ) -> Result<Zeroizing<String>, Refusal> {
         let site = (self.directory.site)(&grant.namespace)
             .ok_or_else(|| Refusal::NoSite(grant.namespace.clone()))?;
         if site.edge {
@@ -140,8 +163,9 @@ impl Server {
             let not_after = now
                 .checked_add(SignedDuration::from_secs(terms.leaf_seconds))
                 .map_err(|_| MakeCredential::WriteTime(now))?;
-            let not_before =
-                now.checked_sub(BACK_DATED).map_err(|_| MakeCredential::WriteTime(now))?;
+            let not_before = now
+                .checked_sub(BACK_DATED)
+                .map_err(|_| MakeCredential::WriteTime(now))?;
             pki::client_credential(&subject, &signer, not_before, not_after, terms.rsa)
         });
         match made.await {
@@ -165,12 +189,23 @@ impl Server {
     /// rightful client comes too late, or somebody else does.
     fn refused(&self, grant: &GrantRecord, refusal: Refusal) -> Refusal {
         if refusal == Refusal::UsedUp {
-            tracing::warn!(grant = grant.name, namespace = grant.namespace, "Used-up grant tried again");
+            tracing::warn!(
+                grant = grant.name,
+                namespace = grant.namespace,
+                "Used-up grant tried again"
+            );
             let note = "somebody who knows the code has tried this grant, which is used up: if the rightful site was \
                         refused, its token was used by another"
                 .to_owned();
             let reason = "UsedUpGrantTried".to_owned();
-            (self.directory.announce)(grant, Event { warning: true, reason, note });
+            (self.directory.announce)(
+                grant,
+                Event {
+                    warning: true,
+                    reason,
+                    note,
+                },
+            );
         }
         refusal
     }
@@ -194,7 +229,12 @@ mod tests {
     fn claims_differ_by_every_part() {
         let base = claim("a", "b", "c");
         assert_eq!(base, claim("a", "b", "c"));
-        for other in [claim("x", "b", "c"), claim("a", "x", "c"), claim("a", "b", "x"), claim("ab", "", "c")] {
+        for other in [
+            claim("x", "b", "c"),
+            claim("a", "x", "c"),
+            claim("a", "b", "x"),
+            claim("ab", "", "c"),
+        ] {
             assert_ne!(base, other);
         }
     }

@@ -10,7 +10,7 @@ use super::Refusal;
 use crate::text;
 
 /// The header that makes a repeat recognisable. Upstream's clients do not send it.
-pub const NONCE_HEADER: &str = "redemption-nonce";
+pub(crate) const NONCE_HEADER: &str = "redemption-nonce";
 /// The longest body: a code is a line of text.
 const MAX_BODY: usize = 1024;
 /// The longest name of a token: as long as an object's may be, with room for the number of a Link.
@@ -55,9 +55,18 @@ impl Request {
             Some(nonce) => nonce,
             None => random_nonce()?,
         };
-        let body = Limited::new(body, MAX_BODY).collect().await.map_err(|_| Refusal::BadBody)?;
+        let body = Limited::new(body, MAX_BODY)
+            .collect()
+            .await
+            .map_err(|_| Refusal::BadBody)?;
         let code = Zeroizing::new(body.to_bytes().to_vec());
-        Ok(Self { grant, code, name, subject, nonce })
+        Ok(Self {
+            grant,
+            code,
+            name,
+            subject,
+            nonce,
+        })
     }
 }
 
@@ -68,7 +77,9 @@ fn header(
     is_good: impl Fn(&str) -> bool,
 ) -> Result<Option<String>, Refusal> {
     let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
     let value = std::str::from_utf8(value.as_bytes()).map_err(|_| Refusal::BadHeader(name))?;
     if value.is_empty() {
         return Ok(None);
@@ -83,7 +94,9 @@ fn header(
 pub(crate) fn is_name(name: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
-            && label.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+            && label
+                .bytes()
+                .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
@@ -116,7 +129,12 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Request::read(request.body(Full::new(Bytes::from(body.to_owned()))).unwrap()).await
+        Request::read(
+            request
+                .body(Full::new(Bytes::from(body.to_owned())))
+                .unwrap(),
+        )
+        .await
     }
 
     async fn refusal(headers: &[(&str, &str)], body: &str) -> Option<Refusal> {
@@ -125,8 +143,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_of_upstreams_client_is_well_formed() {
-        let request =
-            read(&[("name", "my-token"), ("subject", "site-uid")], "the code").await.unwrap();
+        let request = read(&[("name", "my-token"), ("subject", "site-uid")], "the code")
+            .await
+            .unwrap();
         assert_eq!(request.grant, "a-uid");
         assert_eq!(request.name.as_deref(), Some("my-token"));
         assert_eq!(request.subject.as_deref(), Some("site-uid"));
@@ -145,7 +164,18 @@ mod tests {
     #[tokio::test]
     async fn bad_headers_are_refused_by_name() {
         let long = "a".repeat(251);
-        for bad in ["-a", "a-", "A", "a_b", "a..b", ".", "../x", "a b", "ä", long.as_str()] {
+        for bad in [
+            "-a",
+            "a-",
+            "A",
+            "a_b",
+            "a..b",
+            ".",
+            "../x",
+            "a b",
+            "ä",
+            long.as_str(),
+        ] {
             assert_eq!(
                 refusal(&[("name", bad)], "").await,
                 Some(Refusal::BadHeader("name")),
@@ -174,13 +204,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_longer_than_a_code_is_not_read() {
-        assert_eq!(refusal(&[], &"x".repeat(1025)).await, Some(Refusal::BadBody));
+        assert_eq!(
+            refusal(&[], &"x".repeat(1025)).await,
+            Some(Refusal::BadBody)
+        );
         assert_eq!(refusal(&[], &"x".repeat(1024)).await, None);
     }
 
     #[tokio::test]
     async fn only_post_is_supported() {
-        let request = http::Request::get("/a").body(Full::new(Bytes::new())).unwrap();
+        let request = http::Request::get("/a")
+            .body(Full::new(Bytes::new()))
+            .unwrap();
         assert_eq!(Request::read(request).await.err(), Some(Refusal::NotPost));
     }
 }

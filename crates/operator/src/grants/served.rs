@@ -62,7 +62,10 @@ impl Served {
         // A client comes once, so there is no session to resume, and none to keep.
         tls.session_storage = Arc::new(NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
-        Ok(Self { current, tls: Arc::new(tls) })
+        Ok(Self {
+            current,
+            tls: Arc::new(tls),
+        })
     }
 
     /// Serves this certificate with its chain, and this key, from the next connection on.
@@ -74,7 +77,9 @@ impl Served {
         let signer = any_supported_type(&key)
             .map_err(|error| ServeCertificate::ReadKey(error.to_string()))?;
         let certified = CertifiedKey::new(chain, signer);
-        certified.keys_match().map_err(|error| ServeCertificate::ReadKey(error.to_string()))?;
+        certified
+            .keys_match()
+            .map_err(|error| ServeCertificate::ReadKey(error.to_string()))?;
         self.current.0.store(Some(Arc::new(certified)));
         Ok(())
     }

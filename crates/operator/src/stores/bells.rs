@@ -7,7 +7,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::ReconcileRequest;
 use kube::runtime::reflector::ObjectRef;
-use spanwire_api::{AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site};
+use spanwire_api::{
+    AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site,
+};
 use spanwire_plan::kinds::Changed;
 use spanwire_plan::plan::ObjectKind;
 use spanwire_plan::{Kind, World};
@@ -68,7 +70,8 @@ impl Bells {
             .for_each(|name| self.wake(ObjectKind::AccessGrant, namespace, name));
         names(&world.access_tokens)
             .for_each(|name| self.wake(ObjectKind::AccessToken, namespace, name));
-        names(&world.deployments).for_each(|name| self.wake(ObjectKind::Deployment, namespace, name));
+        names(&world.deployments)
+            .for_each(|name| self.wake(ObjectKind::Deployment, namespace, name));
     }
 
     /// Wakes one object.

@@ -65,7 +65,11 @@ impl Default for Bodies {
     fn default() -> Self {
         let (requests, queue) = unbounded_channel();
         let queue = std::sync::Mutex::new(Some(queue));
-        Self { requests, queue, grant_credentials: watch::Sender::new(None) }
+        Self {
+            requests,
+            queue,
+            grant_credentials: watch::Sender::new(None),
+        }
     }
 }
 
@@ -78,7 +82,9 @@ impl Stores {
     /// Sets which bodies a namespace depends on: reads those that are new, lets go of those that are not wanted.
     pub(super) fn want_bodies(&self, namespace: &str, wanted: BTreeSet<(ObjectKind, String)>) {
         let mut spaces = self.write();
-        let Some(space) = spaces.by_name.get_mut(namespace) else { return };
+        let Some(space) = spaces.by_name.get_mut(namespace) else {
+            return;
+        };
         if space.wanted == wanted {
             return;
         }
@@ -110,9 +116,14 @@ impl Stores {
         space.revisions.insert(key.clone(), revision.clone());
         let known = match kind {
             ObjectKind::Secret => space.world.secrets.get(&key.1).map(|facts| &facts.metadata),
-            _ => space.world.config_maps.get(&key.1).map(|facts| &facts.metadata),
+            _ => space
+                .world
+                .config_maps
+                .get(&key.1)
+                .map(|facts| &facts.metadata),
         };
-        let is_known = known.is_some_and(|known| known.resource_version.as_ref() == Some(&revision));
+        let is_known =
+            known.is_some_and(|known| known.resource_version.as_ref() == Some(&revision));
         if space.wanted.contains(&key) && !is_known && space.reading.insert(key.clone()) {
             self.request(&namespace, key, revision);
         }
@@ -123,7 +134,9 @@ impl Stores {
         let key = (kind, name.to_owned());
         let known = {
             let mut spaces = self.write();
-            let Some(space) = spaces.by_name.get_mut(namespace) else { return };
+            let Some(space) = spaces.by_name.get_mut(namespace) else {
+                return;
+            };
             space.revisions.remove(&key);
             space.reading.remove(&key);
             let world = Arc::make_mut(&mut space.world);
@@ -140,7 +153,9 @@ impl Stores {
         let spaces = self.read();
         let of_space = |(namespace, space): (&String, &super::Space)| -> Vec<(String, String)> {
             let of_kind = space.revisions.keys().filter(|(seen, _)| *seen == kind);
-            of_kind.map(|(_, name)| (namespace.clone(), name.clone())).collect()
+            of_kind
+                .map(|(_, name)| (namespace.clone(), name.clone()))
+                .collect()
         };
         spaces.by_name.iter().flat_map(of_space).collect()
     }
@@ -150,7 +165,9 @@ impl Stores {
         let key = (body.kind, body.name.clone());
         {
             let mut spaces = self.write();
-            let Some(space) = spaces.by_name.get_mut(&body.namespace) else { return };
+            let Some(space) = spaces.by_name.get_mut(&body.namespace) else {
+                return;
+            };
             if !space.wanted.contains(&key) {
                 space.reading.remove(&key);
                 return;
@@ -169,7 +186,8 @@ impl Stores {
                 }
             };
             let seen = space.revisions.get(&key);
-            let has_moved_on = seen.is_some_and(|seen| *seen != body.revision && Some(seen) != read.as_ref());
+            let has_moved_on =
+                seen.is_some_and(|seen| *seen != body.revision && Some(seen) != read.as_ref());
             if has_moved_on {
                 let revision = seen.cloned().unwrap_or_default();
                 self.request(&body.namespace, key, revision);
@@ -184,9 +202,15 @@ impl Stores {
     fn settle_reading(&self, kind: ObjectKind, namespace: &str, name: &str, is_news: bool) {
         let (world, deferred) = {
             let mut spaces = self.write();
-            let Some(space) = spaces.by_name.get_mut(namespace) else { return };
+            let Some(space) = spaces.by_name.get_mut(namespace) else {
+                return;
+            };
             let is_quiet = space.reading.is_empty();
-            let deferred = if is_quiet { std::mem::take(&mut space.deferred) } else { BTreeSet::new() };
+            let deferred = if is_quiet {
+                std::mem::take(&mut space.deferred)
+            } else {
+                BTreeSet::new()
+            };
             (space.world.clone(), deferred)
         };
         if is_news {
@@ -198,7 +222,13 @@ impl Stores {
     }
 
     fn request(&self, namespace: &str, (kind, name): (ObjectKind, String), revision: String) {
-        let body = Body { namespace: namespace.to_owned(), kind, name, revision, tries: 0 };
+        let body = Body {
+            namespace: namespace.to_owned(),
+            kind,
+            name,
+            revision,
+            tries: 0,
+        };
         // Nobody at the other end means that the operator is stopping.
         let _ = self.bodies.requests.send(body);
     }
@@ -222,7 +252,12 @@ pub struct Reader {
 impl Reader {
     /// Serves the stores' requests for as long as they exist.
     pub async fn run(self) {
-        let taken = self.stores.bodies.queue.lock().map_or(None, |mut queue| queue.take());
+        let taken = self
+            .stores
+            .bodies
+            .queue
+            .lock()
+            .map_or(None, |mut queue| queue.take());
         let Some(mut queue) = taken else { return };
         let mut reads = JoinSet::new();
         loop {
@@ -258,7 +293,9 @@ async fn read(client: Client, stores: Arc<Stores>, mut body: Body) {
 async fn fetch(client: &Client, stores: &Stores, body: &Body) -> Result<Facts, CallServer> {
     if body.kind == ObjectKind::ConfigMap {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &body.namespace);
-        return Ok(Facts::ConfigMap(config_map_facts(&within(api.get(&body.name)).await?)));
+        return Ok(Facts::ConfigMap(config_map_facts(
+            &within(api.get(&body.name)).await?,
+        )));
     }
     let api: Api<Secret> = Api::namespaced(client.clone(), &body.namespace);
     let secret = within(api.get(&body.name)).await?;
@@ -275,8 +312,13 @@ fn offer_credentials(stores: &Stores, secret: &Secret) {
         String::from_utf8(bytes.clone()).ok()
     };
     let ca = text(CA_FILE);
-    if let (Some(certificate), Some(key)) = (text(CERTIFICATE_FILE), text(KEY_FILE).map(Zeroizing::new)) {
-        stores.bodies.grant_credentials.send_replace(Some(GrantCredentials { certificate, key }));
+    if let (Some(certificate), Some(key)) =
+        (text(CERTIFICATE_FILE), text(KEY_FILE).map(Zeroizing::new))
+    {
+        stores
+            .bodies
+            .grant_credentials
+            .send_replace(Some(GrantCredentials { certificate, key }));
     }
     stores.offer(|server| server.ca = ca);
 }

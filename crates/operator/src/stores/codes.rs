@@ -37,7 +37,10 @@ impl Codes {
     /// Takes the codes out of a grant on its way into the stores.
     pub fn take_from_grant(&self, grant: &mut Seen<AccessGrant>) {
         let Seen::Fits(grant) = grant else { return };
-        let code = grant.status.as_mut().and_then(|status| hide(&mut status.code));
+        let code = grant
+            .status
+            .as_mut()
+            .and_then(|status| hide(&mut status.code));
         let digest = code.map(|code| Sha256::digest(code.as_bytes()).into());
         hide(&mut grant.spec.code);
         let metadata = &grant.metadata;
@@ -46,7 +49,9 @@ impl Codes {
             name: metadata.name.clone().unwrap_or_default(),
             digest,
         };
-        self.lock().grants.insert(metadata.uid.clone().unwrap_or_default(), known);
+        self.lock()
+            .grants
+            .insert(metadata.uid.clone().unwrap_or_default(), known);
     }
 
     /// Takes the code out of a token on its way into the stores.
@@ -57,7 +62,9 @@ impl Codes {
         }
         let metadata = &token.metadata;
         let namespace = metadata.namespace.clone().unwrap_or_default();
-        self.lock().tokens.insert(metadata.uid.clone().unwrap_or_default(), namespace);
+        self.lock()
+            .tokens
+            .insert(metadata.uid.clone().unwrap_or_default(), namespace);
     }
 
     /// Lets go of a grant or token.

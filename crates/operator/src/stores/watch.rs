@@ -13,14 +13,16 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use kube::api::Api;
 use kube::core::{PartialObjectMeta, Resource};
 use kube::runtime::reflector::{Store, store::Writer};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
-use kube::Client;
 use serde::de::DeserializeOwned;
-use spanwire_api::{AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site};
+use spanwire_api::{
+    AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site,
+};
 use spanwire_plan::plan::ObjectKind;
 use spanwire_plan::{Kind, Seen, labels};
 use tokio::sync::Notify;
@@ -89,7 +91,13 @@ pub struct Watches {
 impl Watches {
     /// No watch yet.
     pub fn new(client: Client, scope: Scope, stores: Arc<Stores>) -> Self {
-        Self { client, scope, stores, filled: Arc::default(), tasks: JoinSet::new() }
+        Self {
+            client,
+            scope,
+            stores,
+            filled: Arc::default(),
+            tasks: JoinSet::new(),
+        }
     }
 
     /// What tells when every store is filled.
@@ -124,7 +132,10 @@ impl Watches {
         self.follow::<RoleBinding>(ours(), None);
         let routers = format!("{}={}", labels::COMPONENT, labels::COMPONENT_ROUTER);
         self.follow::<Pod>(watcher::Config::default().labels(&routers), None);
-        self.follow::<PartialObjectMeta<ReplicaSet>>(watcher::Config::default().labels(&routers), None);
+        self.follow::<PartialObjectMeta<ReplicaSet>>(
+            watcher::Config::default().labels(&routers),
+            None,
+        );
         self.follow::<PartialObjectMeta<Secret>>(watcher::Config::default(), None);
         self.follow::<PartialObjectMeta<ConfigMap>>(watcher::Config::default(), None);
     }
@@ -144,9 +155,15 @@ impl Watches {
         let (stores, filled) = (self.stores.clone(), self.filled.clone());
         filled.expect();
         self.tasks.spawn(async move {
-            let mut ear = Ear { stores, filled: Some(filled), listed: BTreeSet::new(), mirror };
+            let mut ear = Ear {
+                stores,
+                filled: Some(filled),
+                listed: BTreeSet::new(),
+                mirror,
+            };
             loop {
-                ear.listen(watch_objects(api.clone(), config.clone()).default_backoff()).await;
+                ear.listen(watch_objects(api.clone(), config.clone()).default_backoff())
+                    .await;
             }
         });
     }
@@ -277,10 +294,12 @@ impl Ear {
 }
 
 fn jittered(time: Duration) -> Duration {
-    let lot = f64::from(aws_lc_rs::rand::generate(&aws_lc_rs::rand::SystemRandom::new()).map_or(
-        128,
-        |bytes: aws_lc_rs::rand::Random<[u8; 1]>| bytes.expose()[0],
-    ));
+    let lot = f64::from(
+        aws_lc_rs::rand::generate(&aws_lc_rs::rand::SystemRandom::new())
+            .map_or(128, |bytes: aws_lc_rs::rand::Random<[u8; 1]>| {
+                bytes.expose()[0]
+            }),
+    );
     time.mul_f64(0.8 + 0.4 * lot / 255.0)
 }
 

@@ -43,7 +43,10 @@ impl Health {
     /// Says what is missing, as a sentence for a person; readiness waits until the hold is dropped.
     pub fn hold(&self, reason: &'static str) -> Hold {
         *self.state().held.entry(reason).or_default() += 1;
-        Hold { health: self.clone(), reason }
+        Hold {
+            health: self.clone(),
+            reason,
+        }
     }
 
     /// The loop has turned.
@@ -59,9 +62,10 @@ impl Health {
     /// Whether the loop turns, or why not. One that has not begun yet is alive: there is no deadline for a start.
     pub fn liveness(&self) -> Result<(), String> {
         match self.state().last_beat {
-            Some(beat) if beat.elapsed() > STUCK => {
-                Err(format!("the event loop has not turned for {} s", beat.elapsed().as_secs()))
-            }
+            Some(beat) if beat.elapsed() > STUCK => Err(format!(
+                "the event loop has not turned for {} s",
+                beat.elapsed().as_secs()
+            )),
             _ => Ok(()),
         }
     }
@@ -75,7 +79,11 @@ impl Health {
             }
             state.held.keys().copied().collect::<Vec<_>>().join(", ")
         };
-        if held.is_empty() { self.liveness() } else { Err(held) }
+        if held.is_empty() {
+            self.liveness()
+        } else {
+            Err(held)
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -134,6 +142,9 @@ mod tests {
         let health = Health::new();
         health.stop();
         assert_eq!(health.liveness(), Ok(()));
-        assert_eq!(health.readiness(), Err("the operator is stopping".to_owned()));
+        assert_eq!(
+            health.readiness(),
+            Err("the operator is stopping".to_owned())
+        );
     }
 }

@@ -55,7 +55,10 @@ pub struct Write {
 
 /// Whether something was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are written as they are here")]
+#[allow(
+    non_camel_case_types,
+    reason = "label values are written as they are here"
+)]
 pub enum Done {
     /// It was.
     ok,
@@ -98,7 +101,11 @@ impl Metrics {
     pub fn new(version: &str) -> Self {
         let mut registry = Registry::with_prefix("spanwire");
         let build = Family::<Build, Gauge>::default();
-        build.get_or_create(&Build { version: version.to_owned() }).set(1);
+        build
+            .get_or_create(&Build {
+                version: version.to_owned(),
+            })
+            .set(1);
         registry.register("build_info", "The version that runs", build);
 
         let metrics = Self {
@@ -118,8 +125,16 @@ impl Metrics {
             Unit::Seconds,
             metrics.pass_time.clone(),
         );
-        registry.register("writes", "Calls to the API server that write", metrics.writes.clone());
-        registry.register("leading", "Whether this replica reconciles", metrics.leading.clone());
+        registry.register(
+            "writes",
+            "Calls to the API server that write",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "leading",
+            "Whether this replica reconciles",
+            metrics.leading.clone(),
+        );
         registry.register(
             "grant_requests",
             "Requests to the grant server",
@@ -135,7 +150,10 @@ impl Metrics {
             "Redemptions of tokens at other sites",
             metrics.redeemed.clone(),
         );
-        Self { registry, ..metrics }
+        Self {
+            registry,
+            ..metrics
+        }
     }
 
     /// All of it in OpenMetrics text.
@@ -154,9 +172,21 @@ mod tests {
     #[test]
     fn what_is_counted_is_told() {
         let metrics = Metrics::new("0");
-        metrics.passes.get_or_create(&Pass { kind: "Site", result: Done::ok }).inc();
-        metrics.pass_time.get_or_create(&OfKind { kind: "Site" }).observe(0.01);
-        metrics.redemptions.get_or_create(&Redemption { result: "granted" }).inc();
+        metrics
+            .passes
+            .get_or_create(&Pass {
+                kind: "Site",
+                result: Done::ok,
+            })
+            .inc();
+        metrics
+            .pass_time
+            .get_or_create(&OfKind { kind: "Site" })
+            .observe(0.01);
+        metrics
+            .redemptions
+            .get_or_create(&Redemption { result: "granted" })
+            .inc();
         let text = metrics.text();
         for line in [
             "spanwire_passes_total{kind=\"Site\",result=\"ok\"} 1",

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 
 use spanwire_api::condition::CONFIGURED;
 use spanwire_api::secured_access::reason;
-use spanwire_api::{Certificate, CertificateSpec};
+use spanwire_api::{Certificate, CertificateSpec, SecuredAccess};
 
 use super::address::{endpoints, published};
 use super::{AccessType, Wish, certificate_name};
 use crate::certificate::hosts;
 use crate::plan::{Act, Child, Config, ObjectKind, Ref, Verdict};
 use crate::settle::child;
-use crate::world::{World, seniority};
+use crate::world::{World, named, seniority};
 use crate::{labels, names};
 
 /// Who plans the certificate that this access wants.
@@ -68,7 +68,7 @@ fn claimants<'a>(certificate: &str, world: &'a World, config: &'a Config) -> Vec
 }
 
 /// Deletes the certificates that were made for this access, and that nobody asks for any more.
-pub(super) fn surplus(wish: &Wish<'_>, world: &World, config: &Config) -> Vec<Act> {
+pub(super) fn surplus(wish: &Wish<'_>, world: &World) -> Vec<Act> {
     let is_made = |certificate: &&Certificate| {
         let annotations = certificate.metadata.annotations.as_ref();
         annotations.is_some_and(|map| map.contains_key(labels::CONTROLLED))
@@ -87,11 +87,19 @@ pub(super) fn surplus(wish: &Wish<'_>, world: &World, config: &Config) -> Vec<Ac
                 namespace,
                 name: name.clone(),
             };
-            claimants(name, world, config)
-                .is_empty()
-                .then_some(Act::Delete(reference, live))
+            (!is_wanted(name, world)).then_some(Act::Delete(reference, live))
         })
         .collect()
+}
+
+/// Whether anybody asks for the certificate of this name, be the rest of his spec as it may.
+fn is_wanted(certificate: &str, world: &World) -> bool {
+    let wants = |access: &SecuredAccess| {
+        access.metadata.deletion_timestamp.is_none()
+            && named(access.spec.issuer.as_deref()).is_some()
+            && certificate_name(access) == certificate
+    };
+    world.secured_accesses.fitting().any(wants)
 }
 
 /// The certificate for all who claim it.

@@ -113,7 +113,8 @@ fn pod(group: &str, shape: &Shape<'_>, env: &Env<'_>) -> PodSpec {
             }),
             ..PodSecurityContext::default()
         }),
-        affinity: (shape.ha && shape.spread).then(apart),
+        // With one router too: so a second one that comes later does not roll the first.
+        affinity: shape.spread.then(apart),
         containers: vec![router(shape, env), adaptor(group, shape, env)],
         volumes: Some(volumes(group)),
         ..PodSpec::default()

@@ -139,6 +139,11 @@ pub(crate) fn is_edge(site: &Site) -> bool {
         .unwrap_or(site.spec.router_mode.as_deref() == Some("edge"))
 }
 
+/// The names of a Site's routers.
+pub(crate) fn groups(site: &Site) -> &'static [&'static str] {
+    names::groups(site.spec.ha.unwrap_or_default() && !is_edge(site))
+}
+
 /// Whether a Site asks for a RouterAccess of its own.
 pub(crate) fn wants_access(site: &Site) -> bool {
     !matches!(site.spec.link_access.as_deref(), None | Some("" | "none")) && !is_edge(site)

@@ -123,7 +123,7 @@ fn configured(problems: Vec<Verdict>, remarks: &[String]) -> Verdict {
 
 /// Whether each router of the site is ready; absent while there is no pod, which the sum tells as `Not Running`.
 fn running(site: &Site, world: &World) -> Option<Verdict> {
-    let groups = names::groups(site.spec.ha.unwrap_or_default() && !shape::is_edge(site));
+    let groups = shape::groups(site);
     let pods: Vec<&Pod> = world.routers().map(|(pod, _)| pod).collect();
     let first = pods.first()?;
     let is_up = |group: &&&str| {

@@ -12,10 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use spanwire_plan::facts::{CertificateFacts, FileFacts, PairFacts, SecretFacts};
-use spanwire_plan::plan::{Child, Content, Issue, Live, Nudge, ObjectKind, Plan, Ref};
 use spanwire_plan::kinds::plans;
+use spanwire_plan::plan::{Child, Content, Issue, Live, Nudge, ObjectKind, Plan, Ref};
 use spanwire_plan::report::report;
-use spanwire_plan::world::owns;
+use spanwire_plan::world::{Named, owns};
 use spanwire_plan::{Act, Config, Env, World, labels, names};
 use spanwire_router::config::{CONFIG_FILE, Document};
 use spanwire_router::credentials::{PROFILES_FILE, Profiles, digest, revision};
@@ -67,8 +67,14 @@ pub(crate) struct Refused(String);
 impl Default for Cluster {
     fn default() -> Self {
         Self {
-            world: World { namespace: NAMESPACE.to_owned(), ..World::default() },
-            config: Config { cluster_host: Some("10.0.0.1".to_owned()), ..Config::default() },
+            world: World {
+                namespace: NAMESPACE.to_owned(),
+                ..World::default()
+            },
+            config: Config {
+                cluster_host: Some("10.0.0.1".to_owned()),
+                ..Config::default()
+            },
             acts: 0,
             cut: None,
             log: Vec::new(),
@@ -81,7 +87,11 @@ impl Default for Cluster {
 
 impl Cluster {
     pub(crate) fn env(&self) -> Env<'_> {
-        Env { now: self.now, nonce: 7, config: &self.config }
+        Env {
+            now: self.now,
+            nonce: 7,
+            config: &self.config,
+        }
     }
 
     pub(crate) fn wait(&mut self, seconds: i64) {
@@ -90,7 +100,10 @@ impl Cluster {
 
     /// What a user applies: creates the object, or replaces its spec.
     pub(crate) fn apply(&mut self, kind: ObjectKind, name: &str, spec: Value) {
-        self.put(kind, json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}));
+        self.put(
+            kind,
+            json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}),
+        );
     }
 
     /// What a user deletes.
@@ -139,8 +152,13 @@ impl Cluster {
     /// One pass: what every object needs now, carried out one after another, so that each plan but the first is of a
     /// World that has moved on. False where the operator died on the way.
     pub(crate) fn pass(&mut self) -> bool {
+        self.pass_of(&self.world.clone())
+    }
+
+    /// The same, of a World that is not quite what is stored.
+    pub(crate) fn pass_of(&mut self, seen: &World) -> bool {
         self.wait(1);
-        for (object, plan) in plans(&self.world, &self.env()) {
+        for (object, plan) in plans(seen, &self.env()) {
             if !self.carry_out(&plan) {
                 return false;
             }
@@ -217,7 +235,11 @@ impl Cluster {
                             stored(&file.key).is_some_and(|facts| facts.sha256 == file.sha256)
                         })
                     });
-                assert!(is_whole, "{group} names {profile}, after:\n{}", self.log.join("\n"));
+                assert!(
+                    is_whole,
+                    "{group} names {profile}, after:\n{}",
+                    self.log.join("\n")
+                );
             }
         }
     }
@@ -228,7 +250,11 @@ impl Cluster {
         };
         let is_same = stored.metadata.uid.as_deref() == Some(&live.uid)
             && stored.metadata.resource_version.as_deref() == Some(&live.resource_version);
-        if is_same { Ok(()) } else { Err(Refused(format!("{name} has moved on"))) }
+        if is_same {
+            Ok(())
+        } else {
+            Err(Refused(format!("{name} has moved on")))
+        }
     }
 
     fn store(&mut self, child: &Child, live: Option<&Live>) -> Result<(), Refused> {
@@ -248,7 +274,10 @@ impl Cluster {
     /// Stores an object of a kind that is kept whole; the API server keeps its status and what else it knows.
     fn put(&mut self, kind: ObjectKind, mut object: Value) {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let live = self.world.live(kind, &name).map(|live| live.metadata.clone());
+        let live = self
+            .world
+            .live(kind, &name)
+            .map(|live| live.metadata.clone());
         if let Some(live) = live {
             let old = serde_json::to_value(whole(&self.world, kind, &name)).unwrap();
             let mut same = old.clone();
@@ -265,7 +294,8 @@ impl Cluster {
             if same == old {
                 return;
             }
-            let generation = live.generation.unwrap_or_default() + i64::from(same["spec"] != old["spec"]);
+            let generation =
+                live.generation.unwrap_or_default() + i64::from(same["spec"] != old["spec"]);
             same["metadata"]["generation"] = json!(generation);
             same["metadata"]["resourceVersion"] = json!(self.tick());
             object = same;
@@ -288,13 +318,19 @@ impl Cluster {
         facts.metadata = self.metadata(child, old.as_ref().map(|old| &old.metadata));
         let texts = self.texts.entry((child.kind, name)).or_default();
         for (key, content) in &child.data {
-            let Content::Text(text) = content else { panic!("a copy in a ConfigMap") };
+            let Content::Text(text) = content else {
+                panic!("a copy in a ConfigMap")
+            };
             facts.files.insert(key.clone(), file(text));
             texts.insert(key.clone(), text.clone());
         }
         facts.profiles_named = texts.get(CONFIG_FILE).map(|text| {
             let document = Document::parse(text.as_bytes()).unwrap();
-            document.profile_names().into_iter().map(str::to_owned).collect()
+            document
+                .profile_names()
+                .into_iter()
+                .map(str::to_owned)
+                .collect()
         });
         if old.as_ref() != Some(&facts) {
             facts.metadata.resource_version = Some(self.tick());
@@ -307,7 +343,10 @@ impl Cluster {
         let old = self.world.secrets.get(&name).cloned();
         let mut facts = old.clone().unwrap_or_default();
         facts.metadata = self.metadata(child, old.as_ref().map(|old| &old.metadata));
-        child.object["type"].as_str().unwrap_or("Opaque").clone_into(&mut facts.type_);
+        child.object["type"]
+            .as_str()
+            .unwrap_or("Opaque")
+            .clone_into(&mut facts.type_);
         for key in live.map(|live| live.surplus.as_slice()).unwrap_or_default() {
             facts.files.remove(key);
         }
@@ -346,7 +385,11 @@ impl Cluster {
 
     fn issue(&mut self, issue: &Issue) -> Result<(), Refused> {
         let name = issue.secret.name().to_owned();
-        let old = self.world.secrets.get(&name).map(|facts| facts.metadata.clone());
+        let old = self
+            .world
+            .secrets
+            .get(&name)
+            .map(|facts| facts.metadata.clone());
         match &issue.live {
             Some(live) => self.check(ObjectKind::Secret, &name, live)?,
             None if old.is_some() => return Err(Refused(format!("{name} exists"))),
@@ -365,7 +408,9 @@ impl Cluster {
             }
         };
         let subject: String = issue.subject.chars().take(64).collect();
-        let issuer = signer.as_ref().map_or(subject.clone(), |signer| signer.subject.clone());
+        let issuer = signer
+            .as_ref()
+            .map_or(subject.clone(), |signer| signer.subject.clone());
         let is_ip = |host: &&String| host.parse::<std::net::IpAddr>().is_ok();
         let leaf = CertificateFacts {
             dns: issue.hosts.iter().cloned().collect(),
@@ -389,7 +434,10 @@ impl Cluster {
             return Err(Refused(format!("{} is gone", nudge.pod)));
         };
         let value = (labels::NUDGE.to_owned(), nudge.value.clone());
-        pod.metadata.annotations.get_or_insert_default().extend([value]);
+        pod.metadata
+            .annotations
+            .get_or_insert_default()
+            .extend([value]);
         pod.metadata.resource_version = Some(self.tick());
         self.world.pods.insert(pod);
         self.adapt(&nudge.pod);
@@ -428,7 +476,11 @@ impl Cluster {
             let owner = json!({
                 "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": own, "uid": set.uid,
             });
-            insert(&mut self.world, ObjectKind::ReplicaSet, json!({"metadata": set}));
+            insert(
+                &mut self.world,
+                ObjectKind::ReplicaSet,
+                json!({"metadata": set}),
+            );
             let mut metadata = serde_json::to_value(self.fresh(ObjectKind::Pod, &own)).unwrap();
             metadata["ownerReferences"] = json!([owner]);
             metadata["labels"] = json!(template.metadata.as_ref().unwrap().labels);
@@ -457,18 +509,29 @@ impl Cluster {
             pod.metadata.uid.as_deref().unwrap(),
         );
         let text = |kind, name: &str, key: &str| {
-            self.texts.get(&(kind, name.to_owned())).and_then(|texts| texts.get(key).cloned())
+            self.texts
+                .get(&(kind, name.to_owned()))
+                .and_then(|texts| texts.get(key).cloned())
         };
         let profiles = text(ObjectKind::Secret, names::CREDENTIALS, PROFILES_FILE);
         let config = text(ObjectKind::ConfigMap, &group, CONFIG_FILE);
-        let (Some(profiles), Some(config)) = (profiles, config) else { return };
+        let (Some(profiles), Some(config)) = (profiles, config) else {
+            return;
+        };
         let links = Document::parse(config.as_bytes()).unwrap().entities;
-        let links = links.iter().filter(|entity| entity.type_name() == "connector");
-        let up = spanwire_router::report::LinkReport { up: true, ..Default::default() };
+        let links = links
+            .iter()
+            .filter(|entity| entity.type_name() == "connector");
+        let up = spanwire_router::report::LinkReport {
+            up: true,
+            ..Default::default()
+        };
         let report = Report {
             revision: revision(profiles.as_bytes(), config.as_bytes()),
             settled: true,
-            links: links.map(|link| (link.name().unwrap().to_owned(), up.clone())).collect(),
+            links: links
+                .map(|link| (link.name().unwrap().to_owned(), up.clone()))
+                .collect(),
             ..Report::default()
         };
         if let Some(mut facts) = self.world.config_maps.get(names::REPORT).cloned()
@@ -483,7 +546,9 @@ impl Cluster {
     /// Writes a status as `publish` would.
     fn publish(&mut self, Ref { kind, name, .. }: &Ref, plan: &Plan) {
         let Some(status) = &plan.status else { return };
-        let Some(live) = self.world.live(*kind, name) else { return };
+        let Some(live) = self.world.live(*kind, name) else {
+            return;
+        };
         let generation = live.metadata.generation.unwrap_or_default();
         let mut object = whole(&self.world, *kind, name);
         if let Some(report) = report(&object["status"], generation, status, &[], self.now) {
@@ -492,7 +557,10 @@ impl Cluster {
             wanted.extend(report.status);
             wanted.retain(|_, value| !value.is_null());
             object["status"] = Value::Object(wanted);
-            self.log.push(format!("publish {kind:?} {name}: {}", object["status"]["message"]));
+            self.log.push(format!(
+                "publish {kind:?} {name}: {}",
+                object["status"]["message"]
+            ));
             object["metadata"]["resourceVersion"] = json!(self.tick());
             insert(&mut self.world, *kind, object);
         }
@@ -500,18 +568,20 @@ impl Cluster {
 
     fn collect_garbage(&mut self) {
         loop {
-            let uids: BTreeSet<String> = ALL
+            let uids: BTreeSet<&String> = ALL
                 .into_iter()
                 .flat_map(|kind| metadata_of(&self.world, kind))
-                .filter_map(|metadata| metadata.uid)
+                .filter_map(|metadata| metadata.uid.as_ref())
                 .collect();
             let orphan = ALL.into_iter().find_map(|kind| {
-                metadata_of(&self.world, kind).into_iter().find_map(|metadata| {
-                    let owners = metadata.owner_references.unwrap_or_default();
-                    let is_orphan =
-                        !owners.is_empty() && owners.iter().all(|owner| !uids.contains(&owner.uid));
-                    is_orphan.then(|| (kind, metadata.name.unwrap()))
-                })
+                metadata_of(&self.world, kind)
+                    .into_iter()
+                    .find_map(|metadata| {
+                        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+                        let is_orphan = !owners.is_empty()
+                            && owners.iter().all(|owner| !uids.contains(&owner.uid));
+                        is_orphan.then(|| (kind, metadata.name.clone().unwrap()))
+                    })
             });
             let Some((kind, name)) = orphan else { return };
             remove(&mut self.world, kind, &name);
@@ -531,7 +601,9 @@ impl Cluster {
             namespace: Some(NAMESPACE.to_owned()),
             uid: Some(format!("{kind:?}-{version}")),
             generation: Some(1),
-            creation_timestamp: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now)),
+            creation_timestamp: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                self.now,
+            )),
             resource_version: Some(version),
             ..ObjectMeta::default()
         }
@@ -540,7 +612,9 @@ impl Cluster {
     /// Metadata of a child, as the API server would have it after the write.
     fn metadata(&mut self, child: &Child, old: Option<&ObjectMeta>) -> ObjectMeta {
         let wanted: ObjectMeta = serde_json::from_value(child.object["metadata"].clone()).unwrap();
-        let base = old.cloned().unwrap_or_else(|| self.fresh(child.kind, child.name()));
+        let base = old
+            .cloned()
+            .unwrap_or_else(|| self.fresh(child.kind, child.name()));
         ObjectMeta {
             labels: wanted.labels,
             annotations: wanted.annotations,
@@ -590,30 +664,50 @@ fn secret(metadata: ObjectMeta, leaf: CertificateFacts, ca: &CertificateFacts) -
     };
     let files = [
         ("ca.crt", file(&ca.fingerprint, 615, vec![ca.clone()])),
-        ("tls.key", file(&format!("key of {}", leaf.fingerprint), 227, Vec::new())),
+        (
+            "tls.key",
+            file(&format!("key of {}", leaf.fingerprint), 227, Vec::new()),
+        ),
         ("tls.crt", file(&leaf.fingerprint, 631, vec![leaf.clone()])),
     ];
     SecretFacts {
         metadata,
         type_: "kubernetes.io/tls".to_owned(),
-        files: files.map(|(name, file)| (name.to_owned(), file)).into_iter().collect(),
-        pair: Some(PairFacts { key_error: None, chain_error: None }),
+        files: files
+            .map(|(name, file)| (name.to_owned(), file))
+            .into_iter()
+            .collect(),
+        pair: Some(PairFacts {
+            key_error: None,
+            chain_error: None,
+        }),
         profiles: None,
     }
 }
 
 fn file(text: &str) -> FileFacts {
-    FileFacts { size: text.len(), sha256: digest(text.as_bytes()), ..FileFacts::default() }
+    FileFacts {
+        size: text.len(),
+        sha256: digest(text.as_bytes()),
+        ..FileFacts::default()
+    }
 }
 
 /// Addresses as a platform gives them.
 fn assign_addresses(service: &mut Value) {
-    let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
+    let kind = service["spec"]["type"]
+        .as_str()
+        .unwrap_or("ClusterIP")
+        .to_owned();
     if kind == "LoadBalancer" {
         service["status"]["loadBalancer"] = json!({"ingress": [{"ip": "192.0.2.1"}]});
     }
     if kind != "ClusterIP" {
-        for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        for port in service["spec"]["ports"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
             let node_port = 30000 + port["port"].as_i64().unwrap_or_default() % 2000;
             port["nodePort"] = json!(node_port);
         }
@@ -627,47 +721,58 @@ fn whole(world: &World, kind: ObjectKind, name: &str) -> Value {
     }
 }
 
-fn metadata_of(world: &World, kind: ObjectKind) -> Vec<ObjectMeta> {
-    names_of(world, kind)
-        .iter()
-        .filter_map(|name| world.live(kind, name).map(|live| live.metadata.clone()))
-        .collect()
-}
-
+/// Does the same to the objects of whichever kind: `act!(objects, with…)`.
 macro_rules! each_kind {
-    ($world:expr, $kind:expr, $field:ident => $body:expr) => {
+    ($act:ident, $world:expr, $kind:expr $(, $with:expr)*) => {
         match $kind {
-            ObjectKind::Site => { let $field = &mut $world.sites; $body }
-            ObjectKind::Link => { let $field = &mut $world.links; $body }
-            ObjectKind::RouterAccess => { let $field = &mut $world.router_accesses; $body }
-            ObjectKind::SecuredAccess => { let $field = &mut $world.secured_accesses; $body }
-            ObjectKind::Certificate => { let $field = &mut $world.certificates; $body }
-            ObjectKind::AccessGrant => { let $field = &mut $world.access_grants; $body }
-            ObjectKind::AccessToken => { let $field = &mut $world.access_tokens; $body }
-            ObjectKind::Secret => { let $field = &mut $world.secrets; $body }
-            ObjectKind::ConfigMap => { let $field = &mut $world.config_maps; $body }
-            ObjectKind::Service => { let $field = &mut $world.services; $body }
-            ObjectKind::ServiceAccount => { let $field = &mut $world.service_accounts; $body }
-            ObjectKind::Role => { let $field = &mut $world.roles; $body }
-            ObjectKind::RoleBinding => { let $field = &mut $world.role_bindings; $body }
-            ObjectKind::Deployment => { let $field = &mut $world.deployments; $body }
-            ObjectKind::ReplicaSet => { let $field = &mut $world.replica_sets; $body }
-            ObjectKind::Pod => { let $field = &mut $world.pods; $body }
+            ObjectKind::Site => $act!($world.sites$(, $with)*),
+            ObjectKind::Link => $act!($world.links$(, $with)*),
+            ObjectKind::RouterAccess => $act!($world.router_accesses$(, $with)*),
+            ObjectKind::SecuredAccess => $act!($world.secured_accesses$(, $with)*),
+            ObjectKind::Certificate => $act!($world.certificates$(, $with)*),
+            ObjectKind::AccessGrant => $act!($world.access_grants$(, $with)*),
+            ObjectKind::AccessToken => $act!($world.access_tokens$(, $with)*),
+            ObjectKind::Secret => $act!($world.secrets$(, $with)*),
+            ObjectKind::ConfigMap => $act!($world.config_maps$(, $with)*),
+            ObjectKind::Service => $act!($world.services$(, $with)*),
+            ObjectKind::ServiceAccount => $act!($world.service_accounts$(, $with)*),
+            ObjectKind::Role => $act!($world.roles$(, $with)*),
+            ObjectKind::RoleBinding => $act!($world.role_bindings$(, $with)*),
+            ObjectKind::Deployment => $act!($world.deployments$(, $with)*),
+            ObjectKind::ReplicaSet => $act!($world.replica_sets$(, $with)*),
+            ObjectKind::Pod => $act!($world.pods$(, $with)*),
         }
     };
 }
 
+macro_rules! metadata {
+    ($objects:expr) => {
+        $objects.iter().map(Named::metadata).collect()
+    };
+}
+
+macro_rules! insert {
+    ($objects:expr, $object:expr) => {
+        $objects.insert(serde_json::from_value($object).unwrap())
+    };
+}
+
+macro_rules! remove {
+    ($objects:expr, $name:expr) => {
+        drop($objects.0.remove($name))
+    };
+}
+
+fn metadata_of(world: &World, kind: ObjectKind) -> Vec<&ObjectMeta> {
+    each_kind!(metadata, world, kind)
+}
+
 fn insert(world: &mut World, kind: ObjectKind, object: Value) {
-    each_kind!(world, kind, objects => objects.insert(serde_json::from_value(object).unwrap()));
+    each_kind!(insert, world, kind, object);
 }
 
 fn remove(world: &mut World, kind: ObjectKind, name: &str) {
-    each_kind!(world, kind, objects => drop(objects.0.remove(name)));
-}
-
-fn names_of(world: &World, kind: ObjectKind) -> Vec<String> {
-    let mut world = world.clone();
-    each_kind!(&mut world, kind, objects => objects.0.keys().cloned().collect())
+    each_kind!(remove, world, kind, name);
 }
 
 /// Fails where two Worlds differ in more than chance, and shows where.
@@ -677,12 +782,18 @@ pub(crate) fn assert_same(left: &World, right: &World, context: &str) {
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let (left, right) = (lines(left), lines(right));
-    if let Some(line) = (0..left.len().max(right.len())).find(|line| left.get(*line) != right.get(*line)) {
+    if let Some(line) =
+        (0..left.len().max(right.len())).find(|line| left.get(*line) != right.get(*line))
+    {
         let around = |lines: &[String]| {
             let range = line.saturating_sub(12)..lines.len().min(line + 6);
             lines[range].join("\n")
         };
-        panic!("{context}:\n{}\n--- is not ---\n{}", around(&left), around(&right));
+        panic!(
+            "{context}:\n{}\n--- is not ---\n{}",
+            around(&left),
+            around(&right)
+        );
     }
 }
 

@@ -156,6 +156,10 @@ async fn a_link_is_three_connections_on_both_sides() {
         assert_eq!(pair.on_a.links("inter-router-data").await.len(), 2);
         let connector = pair.on_b.entity("connector", "to-a").await.unwrap();
         assert_eq!(connector["connectionStatus"], "SUCCESS");
+        assert_eq!(
+            connector["failoverUrls"],
+            format!("amqp://127.0.0.1:{}", pair.port)
+        );
         let message = connector["connectionMsg"].as_str().unwrap();
         assert!(message.contains("Connection Opened: dir=out"), "{message}");
         assert!(message.contains("container_id=site-a"), "{message}");
@@ -528,7 +532,7 @@ async fn an_edge_router_has_a_row_and_no_neighbour() {
         .await;
         assert_eq!(on_edge.links("edge").await[0]["container"], "site-a");
         tokio::time::sleep(Duration::from_millis(2500)).await;
-        assert!(on_edge.link_state().await.is_empty());
+        assert!(on_edge.query("router.node").await.is_empty());
         assert!(on_a.link_state().await.is_empty());
         let refused = json!({"role": "inter-router", "host": "127.0.0.1", "port": port});
         assert_eq!(
@@ -562,5 +566,38 @@ async fn a_connection_between_routers_may_not_be_closed_by_management() {
             reply.description,
             "You are not allowed to perform this operation."
         );
+    }
+}
+
+#[tokio::test]
+async fn external_demands_a_client_certificate_even_where_no_authentication_is_asked_for() {
+    for program in programs() {
+        let mut pair = Pair::start(&program).await;
+        let port = free_port();
+        let listener = json!({"role": "inter-router", "host": "127.0.0.1", "port": port,
+            "sslProfile": "server", "saslMechanisms": "EXTERNAL", "authenticatePeer": false});
+        pair.on_a.create("listener", "lax", listener).await;
+        let bare = json!({"caCertFile": pair.b.path("client/ca.crt")});
+        pair.on_b.create("sslProfile", "bare", bare).await;
+        let mut connector = pair.connector();
+        connector["port"] = port.into();
+        connector["sslProfile"] = "bare".into();
+        pair.on_b
+            .create("connector", "without", connector.clone())
+            .await;
+        let message = failure(&mut pair.on_b, "without").await;
+        assert!(
+            message.ends_with("tlsv13 alert certificate required"),
+            "{message}"
+        );
+        let folder = pair.b.path("client");
+        pair.on_b
+            .create("sslProfile", "client", profile(&folder))
+            .await;
+        connector["sslProfile"] = "client".into();
+        pair.on_b.create("connector", "with", connector).await;
+        pair.on_b
+            .wait_for_neighbours(&["site-a"], Duration::from_secs(5))
+            .await;
     }
 }

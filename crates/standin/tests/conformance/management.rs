@@ -90,8 +90,11 @@ async fn an_unknown_profile_refuses_its_user() {
         let router = program.start("site-a");
         let mut client = Client::open(router.amqp).await;
         for kind in ["listener", "connector", "tcpListener", "tcpConnector"] {
-            let user = json!({"host": "127.0.0.1", "port": free_port().to_string(),
+            let mut user = json!({"host": "127.0.0.1", "port": free_port().to_string(),
                 "sslProfile": "nope"});
+            if kind.starts_with("tcp") {
+                user["address"] = "backend".into();
+            }
             let reply = client.create(kind, "user", user).await;
             let wanted = (
                 500,

@@ -187,7 +187,7 @@ async fn it_dies_of_a_configuration_that_it_does_not_understand() {
             (String::new(), "Configuration file was empty"),
             (
                 "[\n[\"router\", {\"id\": \"a\"}],\n oops\n]".to_owned(),
-                "line 3 column",
+                "line 5 column 2",
             ),
             (
                 entity(r#"["nonsense", {}]"#),
