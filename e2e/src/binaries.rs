@@ -3,14 +3,12 @@
 //! The cache lies outside the target folder, under the hash of all that goes into the build: `cargo clean` costs no
 //! ten minutes.
 
-use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::image::hex;
@@ -101,51 +99,12 @@ fn build(source: &Path, flags: &str, output: &Path, say: Say<'_>) -> Result<()> 
     let total = list.lines().count();
 
     let mut build = go(source, &scratch).0;
-    build
-        .args([
-            "build",
-            "-v",
-            "-trimpath",
-            COMPILER_FLAGS,
-            "-ldflags",
-            flags,
-            "-o",
-        ])
-        .arg(output)
-        .args(PACKAGES);
-    build
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut child = build.spawn().context("start go build")?;
-    let stderr = child.stderr.take().context("read from go build")?;
-    let (send, lines) = mpsc::channel::<String>();
-    let status = std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let compiled = BufReader::new(stderr).lines().map_while(Result::ok);
-            compiled.for_each(|line| drop(send.send(line)));
-        });
-        scope.spawn(|| {
-            let mut said = Vec::new();
-            for line in lines {
-                said.push(line);
-                say(&format!(
-                    "compiling Go package {} of at most {total}",
-                    said.len()
-                ));
-            }
-            said
-        });
-        command::wait(child, "go build", BUILD_WITHIN)
-    })?;
-    if !status.success() {
-        bail!(
-            "go build failed ({status}); run it by hand to see why: cd {} && go build ./...",
-            source.display()
-        );
-    }
-    Ok(())
+    build.args(["build", "-v", "-trimpath", COMPILER_FLAGS, "-ldflags", flags, "-o"]).arg(output).args(PACKAGES);
+    let compiled = AtomicUsize::new(0);
+    command::watched(&mut build, BUILD_WITHIN, |_| {
+        let number = compiled.fetch_add(1, Ordering::Relaxed) + 1;
+        say(&format!("compiling Go package {number} of at most {total}"));
+    })
 }
 
 struct Go(Command);

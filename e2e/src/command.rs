@@ -4,7 +4,7 @@
 //! Each program gets a process group of its own: a Ctrl-C in the terminal reaches us alone, and we end the group.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -61,6 +61,26 @@ pub fn answer(command: &mut Command, input: Option<&[u8]>, within: Duration) -> 
         stdout: content(&mut stdout)?,
         stderr: content(&mut stderr)?,
     })
+}
+
+/// Runs `command` and tells `hear` each line of its standard error as it comes; an error quotes the last of them.
+pub fn watched(command: &mut Command, within: Duration, hear: impl Fn(&str) + Send) -> Result<()> {
+    let what = name(command);
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("start {what}"))?;
+    let stderr = child.stderr.take().context("read what it says")?;
+    let (status, said) = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+            lines.inspect(|line| hear(line)).collect::<Vec<_>>().join("\n")
+        });
+        (wait(child, &what, within), reader.join().unwrap_or_default())
+    });
+    let status = status?;
+    if !status.success() {
+        bail!("{what}: {status}\n{}", last_lines(&said));
+    }
+    Ok(())
 }
 
 /// Waits for `child`, the leader of a process group; ends the group at the deadline and at an interrupt.

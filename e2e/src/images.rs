@@ -53,7 +53,7 @@ pub fn build(say: Say<'_>) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(workspace::root())
-        .args(["build", "--quiet", "--profile=bed", "--target", &triple])
+        .args(["build", "--profile=bed", "--target", &triple])
         .args([
             "--package=spanwire-operator",
             "--package=spanwire-adaptor",
@@ -61,7 +61,7 @@ pub fn build(say: Say<'_>) -> Result<PathBuf> {
             "--bins",
         ])
         .env(flags, "-C target-feature=+crt-static");
-    command::output(&mut cargo, BUILD_WITHIN)?;
+    command::watched(&mut cargo, BUILD_WITHIN, |line| say(line.trim()))?;
     Ok(workspace::target().join(triple).join("bed"))
 }
 

@@ -130,7 +130,7 @@ impl Store {
             if profiles.contains(&profile) {
                 folders(&profile)
                     .filter(|version| !versions.contains(version))
-                    .for_each(remove);
+                    .for_each(|version| remove(&version));
             } else {
                 remove(&profile);
             }

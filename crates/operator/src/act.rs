@@ -28,7 +28,7 @@ pub struct Workshop {
     /// For every write.
     pub client: Client,
     /// For redemptions, which are remote and do not run on a pass.
-    pub pool: Arc<Pool>,
+    pub pool: Pool,
     /// Where writes are counted.
     pub metrics: Arc<Metrics>,
 }

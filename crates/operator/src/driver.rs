@@ -45,7 +45,7 @@ pub struct Shell {
     /// Carries acts out.
     pub workshop: Workshop,
     /// Tells.
-    pub publisher: Publisher,
+    pub publisher: Arc<Publisher>,
     /// What the operator was started with.
     pub config: Config,
     /// What time it is.
@@ -77,7 +77,7 @@ impl Shell {
     pub fn new(
         stores: Arc<Stores>,
         workshop: Workshop,
-        publisher: Publisher,
+        publisher: Arc<Publisher>,
         config: Config,
         clock: Clock,
         leads: watch::Receiver<bool>,
@@ -182,7 +182,7 @@ impl Shell {
 
     async fn announce<K: Resource<DynamicType = ()>>(&self, object: &K, outcome: &Outcome) {
         for event in &outcome.events {
-            self.publisher.announce(object, event).await;
+            self.publisher.announce(&object.object_ref(&()), event).await;
         }
     }
 
@@ -227,7 +227,7 @@ impl Shell {
             Err(error) => return Err(Trouble::Publish(error)),
         }
         for event in &events {
-            self.publisher.announce(object, event).await;
+            self.publisher.announce(&object.object_ref(&()), event).await;
         }
         tracing::trace!(name = object.name_any(), "Told");
         Ok(())

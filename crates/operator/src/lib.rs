@@ -7,6 +7,7 @@ pub mod act;
 pub mod args;
 pub mod clock;
 pub mod controllers;
+pub mod door;
 pub mod driver;
 pub mod error;
 pub mod facts;

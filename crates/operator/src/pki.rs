@@ -5,7 +5,7 @@
 //! `spawn_blocking`.
 
 mod key;
-mod pem;
+pub(crate) mod pem;
 mod signer;
 
 use std::collections::BTreeSet;

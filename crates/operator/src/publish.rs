@@ -7,6 +7,7 @@ use std::fmt::Debug;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{Event as Announced, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -77,24 +78,16 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes an event about an object. One that is lost is lost: the status says what is true.
-    pub async fn announce<K>(&self, object: &K, event: &Event)
-    where
-        K: Resource<DynamicType = ()>,
-    {
+    /// Publishes an event. One that is lost is lost: the status says what is true.
+    pub async fn announce(&self, about: &ObjectReference, event: &Event) {
         let announced = Announced {
-            type_: if event.warning {
-                EventType::Warning
-            } else {
-                EventType::Normal
-            },
+            type_: if event.warning { EventType::Warning } else { EventType::Normal },
             reason: event.reason.clone(),
             note: Some(event.note.clone()),
             action: event.reason.clone(),
             secondary: None,
         };
-        if let Err(error) = within(self.recorder.publish(&announced, &object.object_ref(&()))).await
-        {
+        if let Err(error) = within(self.recorder.publish(&announced, about)).await {
             tracing::debug!(%error, reason = event.reason, "Lost an event");
         }
     }

@@ -1,9 +1,269 @@
-//! (stub of the lead, to be overwritten by the real pool)
+//! How is a token redeemed at another site?
+//!
+//! Redemptions are remote, slow and at a stranger's mercy, so they run here, a few at a time, and never on a
+//! reconcile. One for each token at most; what came of it is reported, and whether and when to try again is the
+//! plan's affair. The answer is stored before anything is made of it: one Secret, named as the token, with the
+//! Links that came with it in an annotation (`design.md` §6).
 
-/// A pool.
-pub struct Pool;
+mod address;
+mod answer;
+mod exchange;
+mod store;
+mod target;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::Uri;
+use kube::{Api, Client};
+use spanwire_api::AccessToken;
+use spanwire_plan::plan::Redeem;
+use spanwire_plan::world::{Attempt, Outcome};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use zeroize::Zeroizing;
+
+use crate::clock::Clock;
+use crate::error::within;
+use crate::telemetry::{Metrics, Redeemed};
+
+use target::Target;
+
+/// How many redemptions run at once.
+const PLACES: usize = 8;
+/// How long the other site may take, from looking up its name to the last byte.
+const EXCHANGE: Duration = Duration::from_secs(10);
+/// The most tokens whose tries are counted. Beyond, counting begins anew, and with it the plan's back-off.
+const COUNTED: usize = 4096;
+/// The longest message that is passed on, in characters.
+const MAX_MESSAGE: usize = 256;
+
+/// Who is told how a redemption went: uid of the token, and the attempt.
+pub type Report = Arc<dyn Fn(String, Attempt) + Send + Sync>;
+
+/// Where redemptions may go.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// Whether a token may name this machine itself, for tests.
+    pub allow_loopback: bool,
+    /// Where the API server is: its host and port are nobody's grant server.
+    pub api_server: Option<Uri>,
+}
+
+/// Redeems tokens. Clones share everything.
+#[derive(Clone)]
+pub struct Pool(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    clock: Clock,
+    policy: Policy,
+    metrics: Arc<Metrics>,
+    report: Report,
+    places: Semaphore,
+    tasks: TaskTracker,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By uid of the token: what is under way, and what to do after that if the token has changed meanwhile.
+    running: HashMap<String, Option<Redeem>>,
+    /// By uid of the token: its generation, and how often that has been tried.
+    tries: HashMap<String, (i64, u32)>,
+}
 
 impl Pool {
-    /// Submits.
-    pub fn submit(&self, _redeem: spanwire_plan::plan::Redeem) {}
+    /// A pool with nothing to do.
+    pub fn new(
+        client: Client,
+        clock: Clock,
+        policy: Policy,
+        metrics: Arc<Metrics>,
+        report: Report,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            client,
+            clock,
+            policy,
+            metrics,
+            report,
+            places: Semaphore::new(PLACES),
+            tasks: TaskTracker::new(),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Sees to it that the token is redeemed, and comes back at once. A token that is being redeemed is not redeemed
+    /// twice at a time; one that has changed since is tried again as it is then.
+    pub fn submit(&self, redeem: Redeem) {
+        match self.0.state().running.entry(redeem.uid.clone()) {
+            Entry::Occupied(mut running) => {
+                running.insert(Some(redeem));
+                return;
+            }
+            Entry::Vacant(place) => {
+                place.insert(None);
+            }
+        }
+        let shared = self.0.clone();
+        self.0.tasks.spawn(shared.work(redeem));
+    }
+}
+
+impl Shared {
+    /// Redeems a token, and again as long as it has changed meanwhile.
+    async fn work(self: Arc<Self>, redeem: Redeem) {
+        let _ticket = Ticket {
+            shared: &self,
+            uid: redeem.uid.clone(),
+        };
+        let mut next = Some(redeem);
+        while let Some(redeem) = next {
+            {
+                let Ok(_place) = self.places.acquire().await else {
+                    return;
+                };
+                self.attempt(&redeem).await;
+            }
+            next = self
+                .state()
+                .running
+                .get_mut(&redeem.uid)
+                .and_then(Option::take)
+                .filter(|later| later.generation != redeem.generation);
+        }
+    }
+
+    async fn attempt(&self, redeem: &Redeem) {
+        let outcome = match self.outcome(redeem).await {
+            Ok(outcome) => outcome,
+            Err(Moved) => {
+                tracing::debug!(
+                    token = redeem.token,
+                    namespace = redeem.namespace,
+                    "Token has moved on"
+                );
+                return;
+            }
+        };
+        let result = result(&outcome);
+        self.metrics
+            .redeemed
+            .get_or_create(&Redeemed { result })
+            .inc();
+        let tries = self.count(redeem);
+        let (token, namespace) = (&redeem.token, &redeem.namespace);
+        if outcome == Outcome::Stored {
+            tracing::info!(token, namespace, tries, "Redeemed");
+        } else {
+            tracing::info!(token, namespace, tries, result, "Could not redeem");
+        }
+        let attempt = Attempt {
+            generation: redeem.generation,
+            at: self.clock.now(),
+            tries,
+            outcome,
+        };
+        (self.report)(redeem.uid.clone(), attempt);
+    }
+
+    async fn outcome(&self, redeem: &Redeem) -> Result<Outcome, Moved> {
+        let api: Api<AccessToken> = Api::namespaced(self.client.clone(), &redeem.namespace);
+        let token = match within(api.get(&redeem.token)).await {
+            Ok(token) => token,
+            Err(error) if error.code() == Some(404) => return Err(Moved),
+            Err(error) => {
+                tracing::debug!(token = redeem.token, namespace = redeem.namespace, %error, "Token not read");
+                return Ok(unreachable_now(
+                    "the API server could not be asked for the token",
+                ));
+            }
+        };
+        let is_same = token.metadata.uid.as_ref() == Some(&redeem.uid)
+            && token.metadata.generation == Some(redeem.generation);
+        if !is_same {
+            return Err(Moved);
+        }
+        let spec = token.spec;
+        let code = Zeroizing::new(spec.code);
+        let target = match Target::parse(&spec.url, &spec.ca, &code) {
+            Ok(target) => target,
+            Err(error) => return Ok(Outcome::Invalid(message(&error.to_string()))),
+        };
+        let exchange = exchange::exchange(&target, &code, redeem, &self.policy);
+        let answer = match timeout(EXCHANGE, exchange).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Ok(error.outcome()),
+            Err(_) => return Ok(unreachable_now(exchange::NO_ANSWER)),
+        };
+        let received = match answer::Received::parse(&redeem.token, &answer) {
+            Ok(received) => received,
+            Err(error) => return Ok(Outcome::AnswerRefused(message(&error.to_string()))),
+        };
+        Ok(match store::store(&self.client, redeem, &received).await {
+            Ok(()) => Outcome::Stored,
+            Err(error) => unreachable_now(&error.to_string()),
+        })
+    }
+
+    /// How often this generation of the token has been tried, this time included.
+    fn count(&self, redeem: &Redeem) -> u32 {
+        let mut state = self.state();
+        if state.tries.len() >= COUNTED && !state.tries.contains_key(&redeem.uid) {
+            state.tries.clear();
+        }
+        let (generation, tries) = state.tries.entry(redeem.uid.clone()).or_default();
+        if *generation != redeem.generation {
+            (*generation, *tries) = (redeem.generation, 0);
+        }
+        *tries = tries.saturating_add(1);
+        *tries
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Single inserts and removals: a panic elsewhere leaves none half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The token is another one now, or gone: there is nothing to report.
+struct Moved;
+
+/// Frees a token for the next redemption, however this one ends.
+struct Ticket<'a> {
+    shared: &'a Shared,
+    uid: String,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.shared.state().running.remove(&self.uid);
+    }
+}
+
+fn unreachable_now(why: &str) -> Outcome {
+    Outcome::Unreachable(message(why))
+}
+
+/// A message fit for a status. Nothing in it was written by the peer.
+fn message(text: &str) -> String {
+    crate::text::printable(text, MAX_MESSAGE)
+}
+
+/// The word for it in the metrics.
+fn result(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Stored => "stored",
+        Outcome::Unreachable(_) => "unreachable",
+        Outcome::Untrusted(_) => "untrusted",
+        Outcome::Invalid(_) => "invalid",
+        Outcome::UsedUp => "used_up",
+        Outcome::Expired => "expired",
+        Outcome::CodeRefused => "code_refused",
+        Outcome::AnswerRefused(_) => "answer_refused",
+    }
 }

@@ -4,10 +4,12 @@
 //! ready when every store has been filled once.
 
 use std::io::Write;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hyper::Uri;
 use kube::Client;
 use spanwire_plan::Config;
 use tokio::net::TcpListener;
@@ -20,8 +22,10 @@ use crate::act::Workshop;
 use crate::args::OperatorArgs;
 use crate::clock::Clock;
 use crate::controllers;
+use crate::door::Door;
 use crate::driver::Shell;
 use crate::publish::Publisher;
+use crate::redeem::{self, Pool};
 use crate::stores::{Bells, Reader, Stores, Watches};
 use crate::telemetry::{self, Health, Metrics};
 
@@ -62,19 +66,44 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
     ));
     tasks.spawn(beat(health.clone()));
 
-    let client = client().await?;
+    let (client, api_server) = client().await?;
     let clock = Clock::shifted(args.clock_offset);
     let (bells, queues) = Bells::new(&controllers::KINDS);
     let stores = Arc::new(Stores::new(&config.namespace, bells));
+    let pool = {
+        let policy = redeem::Policy {
+            allow_loopback: args.allow_loopback_tokens,
+            api_server: Some(api_server),
+        };
+        let stores = stores.clone();
+        let report = Arc::new(move |token, attempt| stores.record(token, attempt));
+        Pool::new(client.clone(), clock, policy, metrics.clone(), report)
+    };
+    let publisher = Arc::new(Publisher::new(client.clone(), &config.name, &args.identity));
+    if config.grants {
+        let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, args.grant_server_port));
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("could not listen on {address} for grants"))?;
+        let door = Door {
+            client: client.clone(),
+            stores: stores.clone(),
+            config: config.clone(),
+            clock,
+            publisher: publisher.clone(),
+            metrics: metrics.clone(),
+        };
+        door.open(listener, stop.clone(), &mut tasks)?;
+    }
     let (_leads, leading) = watch::channel(true);
     let shell = Arc::new(Shell::new(
         stores.clone(),
         Workshop {
             client: client.clone(),
-            pool: Arc::new(crate::redeem::Pool),
+            pool,
             metrics: metrics.clone(),
         },
-        Publisher::new(client.clone(), &config.name, &args.identity),
+        publisher,
         config,
         clock,
         leading,
@@ -113,14 +142,15 @@ async fn beat(health: Health) {
     }
 }
 
-/// A client for the API server that the environment names. Nothing is sent yet.
-async fn client() -> anyhow::Result<Client> {
+/// A client for the API server that the environment names, and where that is. Nothing is sent yet.
+async fn client() -> anyhow::Result<(Client, Uri)> {
     let mut config = kube::Config::infer()
         .await
         .context("found no API server to talk to")?;
     // It would repeat a POST or a PATCH whose fate is unclear, for minutes, inside one call.
     config.default_retry = false;
-    Ok(Client::try_from(config)?)
+    let api_server = config.cluster_url.clone();
+    Ok((Client::try_from(config)?, api_server))
 }
 
 /// Prints the CustomResourceDefinitions, a YAML document each.

@@ -8,6 +8,7 @@ pub mod facts;
 pub mod kinds;
 pub mod labels;
 pub mod names;
+pub mod offer;
 pub mod plan;
 pub mod report;
 pub mod rights;

@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+/// What the print of an odd object has in the place of its spec, in front of what is wrong with it.
+const UNFIT: &str = "does not fit: ";
+
 /// One object as the API server has it: of its type, or odd.
 ///
 /// Every kind of ours is read through this wrapper. An absent or null `spec` becomes `{}`; an object that does not
@@ -50,17 +53,18 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Seen<K> {
                 *spec = Value::Object(Map::new());
             }
         }
-        match K::deserialize(&value) {
-            Ok(object) => Ok(Self::Fits(object)),
-            Err(error) => {
-                let metadata = value.get("metadata").cloned().unwrap_or_default();
-                Ok(Self::Odd(Box::new(Odd {
-                    metadata: serde_json::from_value(metadata).map_err(serde::de::Error::custom)?,
-                    status: value.get("status").cloned().unwrap_or_default(),
-                    error: error.to_string(),
-                })))
-            }
-        }
+        let error = match K::deserialize(&value) {
+            Ok(object) => return Ok(Self::Fits(object)),
+            Err(error) => error.to_string(),
+        };
+        let printed = value["spec"].as_str().and_then(|spec| spec.strip_prefix(UNFIT));
+        let error = printed.map_or(error, str::to_owned);
+        let metadata = value.get("metadata").cloned().unwrap_or_default();
+        Ok(Self::Odd(Box::new(Odd {
+            metadata: serde_json::from_value(metadata).map_err(serde::de::Error::custom)?,
+            status: value.get("status").cloned().unwrap_or_default(),
+            error,
+        })))
     }
 }
 
@@ -70,7 +74,7 @@ impl<K: Serialize> Serialize for Seen<K> {
             Self::Fits(object) => object.serialize(serializer),
             // An odd spec does not fit again: the print of a World says the same as the World.
             Self::Odd(odd) => serde_json::json!({
-                "metadata": odd.metadata, "status": odd.status, "spec": format!("does not fit: {}", odd.error),
+                "metadata": odd.metadata, "status": odd.status, "spec": format!("{UNFIT}{}", odd.error),
             })
             .serialize(serializer),
         }

@@ -19,7 +19,7 @@ pub(crate) struct Desired {
     pub(crate) revision: String,
     /// The last configuration that could be understood. Before the first, nothing is known of what the router should have,
     /// so it keeps what it has.
-    pub(crate) document: Option<Document>,
+    document: Option<Document>,
     /// Profile → the last version of it that was good. It lies in the store.
     pub(crate) versions: BTreeMap<String, String>,
     faults: BTreeMap<String, Refused>,
@@ -31,39 +31,40 @@ pub(crate) struct Desired {
 impl Desired {
     /// Takes what is good of a snapshot, and keeps what was good before in place of the rest.
     pub(crate) fn take(&mut self, snapshot: Result<Snapshot, ReadMount>, store: &Store) {
-        let mut faults = BTreeMap::new();
+        let mut faults = Faults::default();
         match snapshot {
             Ok(snapshot) => self.take_snapshot(snapshot, store, &mut faults),
             Err(error) => {
-                fault(
-                    &mut faults,
+                faults.note(
                     "mount".to_owned(),
                     reason::MOUNT_UNREADABLE,
                     error.to_string(),
                 );
+                faults.may_pass = true;
             }
         }
-        for (entity, fault) in &faults {
+        for (entity, fault) in &faults.by_entity {
             if self.faults.get(entity) != Some(fault) {
-                warn!(
-                    entity,
-                    reason = fault.reason,
-                    error = fault.message,
-                    "Kept the last good state"
-                );
+                let Refused {
+                    reason, message, ..
+                } = fault;
+                warn!(entity, reason, error = message, "Kept the last good state");
             }
         }
-        self.faults = faults;
+        self.faults = faults.by_entity;
+        self.failures = if faults.may_pass {
+            self.failures.saturating_add(1)
+        } else {
+            0
+        };
+        self.again = faults
+            .may_pass
+            .then(|| Instant::now() + pause(self.failures));
     }
 
-    /// What is wrong.
-    pub(crate) fn faults(&self) -> Vec<Refused> {
-        self.faults.values().cloned().collect()
-    }
-
-    /// When to read the folder again although it has not changed.
-    pub(crate) fn again(&self) -> Option<Instant> {
-        self.again
+    /// Whether it is known what the router should have.
+    pub(crate) fn is_known(&self) -> bool {
+        self.document.is_some()
     }
 
     /// The entities that are wanted.
@@ -81,13 +82,17 @@ impl Desired {
             .unwrap_or_default()
     }
 
-    /// Whether all that is good was also stored: what is bad is not made better by trying again.
-    fn take_snapshot(
-        &mut self,
-        snapshot: Snapshot,
-        store: &Store,
-        faults: &mut BTreeMap<String, Refused>,
-    ) -> bool {
+    /// When to read the folder again although it has not changed.
+    pub(crate) fn again(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// What is wrong.
+    pub(crate) fn faults(&self) -> Vec<Refused> {
+        self.faults.values().cloned().collect()
+    }
+
+    fn take_snapshot(&mut self, snapshot: Snapshot, store: &Store, faults: &mut Faults) {
         if snapshot.revision != self.revision {
             info!(revision = snapshot.revision, "Read the mounted folder");
             self.revision = snapshot.revision;
@@ -95,8 +100,7 @@ impl Desired {
         match snapshot.document {
             Ok(document) => self.document = Some(document),
             Err(error) => {
-                fault(
-                    faults,
+                faults.note(
                     CONFIG_FILE.to_owned(),
                     reason::CONFIG_BAD,
                     error.to_string(),
@@ -106,8 +110,7 @@ impl Desired {
         let profiles = match snapshot.profiles {
             Ok(Profiles(profiles)) => profiles,
             Err(error) => {
-                fault(
-                    faults,
+                faults.note(
                     PROFILES_FILE.to_owned(),
                     reason::CONFIG_BAD,
                     error.to_string(),
@@ -122,9 +125,9 @@ impl Desired {
                     versions.insert(name, profile.version);
                 }
                 Err(error) => {
-                    is_complete &= !matches!(error, TakeCredential::StoreFile { .. });
                     let entity = EntityId::new(EntityType::SslProfile, &name).to_string();
-                    fault(faults, entity, reason::CREDENTIAL_BAD, error.to_string());
+                    faults.may_pass |= matches!(error, TakeCredential::StoreFile { .. });
+                    faults.note(entity, reason::CREDENTIAL_BAD, error.to_string());
                     if let Some(version) = self.versions.get(&name) {
                         versions.insert(name, version.clone());
                     }
@@ -140,15 +143,28 @@ impl Desired {
             }
         }
         self.versions = versions;
-        is_complete
     }
 }
 
-fn fault(faults: &mut BTreeMap<String, Refused>, entity: String, reason: &str, message: String) {
-    let refused = Refused {
-        entity: entity.clone(),
-        reason: reason.to_owned(),
-        message,
-    };
-    faults.insert(entity, refused);
+/// What is wrong with one state of the folder.
+#[derive(Default)]
+struct Faults {
+    by_entity: BTreeMap<String, Refused>,
+    /// Whether some of it may be gone by itself: no room for a file, a folder that cannot be read. What is bad is not made
+    /// better by reading it again.
+    may_pass: bool,
+}
+
+impl Faults {
+    fn note(&mut self, entity: String, reason: &str, message: String) {
+        let reason = reason.to_owned();
+        self.by_entity.insert(
+            entity.clone(),
+            Refused {
+                entity,
+                reason,
+                message,
+            },
+        );
+    }
 }

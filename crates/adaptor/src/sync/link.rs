@@ -25,8 +25,7 @@ impl Sync {
     pub(super) async fn look(&mut self, router: &mut Management) -> Result<(), AskRouter> {
         let connectors: Vec<&Connector> = self
             .desired
-            .document
-            .entities
+            .entities()
             .iter()
             .filter_map(connector)
             .collect();

@@ -43,7 +43,7 @@ impl Sync {
         let now = Instant::now();
         self.settled = false;
         self.read_live(router).await?;
-        if self.desired.document.is_none() {
+        if !self.desired.is_known() {
             return Ok(());
         }
         let mut has_changed = false;
@@ -93,11 +93,12 @@ impl Sync {
         let profiles = self
             .record
             .wanted(&self.desired, &self.store, &self.live, is_waiting);
-        let wanted = Wanted::new(&self.desired.document, profiles);
+        let wanted = Wanted::new(self.desired.entities(), profiles);
         let users = wanted
             .iter()
             .filter(|(id, _)| id.entity_type != EntityType::SslProfile);
-        let refused = users.filter(|(id, entity)| is_waiting(id, &form(entity)));
+        let refused =
+            users.filter(|(id, entity)| self.refusals.has(id) && is_waiting(id, &form(entity)));
         let kept = self.live.iter().filter(|(id, _)| is_waiting(id, REMOVAL));
         let held: Vec<EntityId> = refused
             .map(|(id, _)| id.clone())

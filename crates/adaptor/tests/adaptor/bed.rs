@@ -35,7 +35,7 @@ impl Pod {
         fs::create_dir(path("certs")).unwrap();
         Self {
             folder: Folder::new(path("config")),
-            router: Router::start(home.path().to_owned(), id, mode),
+            router: Router::start(home.path(), id, mode),
             api: Api::start(),
             certs: path("certs"),
             health: format!("127.0.0.1:{}", free_port()),
@@ -140,6 +140,15 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
         sleep(Duration::from_millis(5));
+    }
+}
+
+/// Watches that something is not so for a while: the one wait here that is not for a condition.
+pub(crate) fn never(what: &str, length: Duration, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + length;
+    while Instant::now() < end {
+        assert!(!is_so(), "{what}");
+        sleep(Duration::from_millis(50));
     }
 }
 

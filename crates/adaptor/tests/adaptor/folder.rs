@@ -64,7 +64,7 @@ impl Folder {
     }
 
     /// Adds an entity to the configuration, in place of one of the same name.
-    pub(crate) fn entity(&mut self, entity_type: &str, attributes: Value) -> &mut Self {
+    pub(crate) fn entity(&mut self, entity_type: &str, attributes: &Value) -> &mut Self {
         let name = attributes["name"].clone();
         self.document.retain(|entry| entry[1]["name"] != name);
         self.document.push(json!([entity_type, attributes]));

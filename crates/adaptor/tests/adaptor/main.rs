@@ -11,7 +11,9 @@
 
 mod api;
 mod bed;
+mod client;
 mod folder;
 mod pki;
 mod router;
+mod site;
 mod walk;

@@ -6,7 +6,7 @@ use crate::bed::{eventually, free_port, get};
 use serde_json::json;
 use spanwire_standin::{Standin, read_config};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tokio::runtime::Runtime;
 
@@ -25,7 +25,7 @@ enum Running {
 
 impl Router {
     /// Starts one and waits until it is operational.
-    pub(crate) fn start(folder: PathBuf, id: &str, mode: &str) -> Self {
+    pub(crate) fn start(folder: &Path, id: &str, mode: &str) -> Self {
         let (management, health) = (free_port(), free_port());
         let config = folder.join(format!("{id}.json"));
         // As the image's start script expands it.
@@ -51,15 +51,14 @@ impl Router {
 
     /// Starts it again after [`Router::kill`].
     pub(crate) fn run(&mut self) {
-        self.running = Some(match std::env::var_os("SPANWIRE_SKROUTERD") {
-            Some(binary) => {
+        self.running = Some(
+            if let Some(binary) = std::env::var_os("SPANWIRE_SKROUTERD") {
                 let log = fs::File::create(self.config.with_extension("log")).unwrap();
                 let mut command = Command::new(binary);
                 command.arg("-c").arg(&self.config).stdin(Stdio::null());
                 command.stdout(log.try_clone().unwrap()).stderr(log);
                 Running::Real(command.spawn().unwrap())
-            }
-            None => {
+            } else {
                 let runtime = Runtime::new().unwrap();
                 let config = read_config(&self.config).unwrap();
                 let standin = {
@@ -67,8 +66,8 @@ impl Router {
                     Standin::start(config, |_| ()).unwrap()
                 };
                 Running::StandIn(runtime, standin)
-            }
-        });
+            },
+        );
         eventually("the router is operational", || {
             get(&self.health, "/healthz").0 == 200
         });

@@ -12,11 +12,12 @@ const LINE: usize = 64;
 const FRAME: usize = 64;
 
 /// One section with this label.
-pub(super) fn section(label: &str, der: &[u8]) -> Zeroizing<String> {
+pub(crate) fn section(label: &str, der: &[u8]) -> Zeroizing<String> {
     let base64 = Zeroizing::new(STANDARD.encode(der));
     // Never grown, so never copied.
     let capacity = base64.len() + base64.len() / LINE + 2 * label.len() + FRAME;
     let mut pem = Zeroizing::new(String::with_capacity(capacity));
+    let allocated = pem.capacity();
     for part in ["-----BEGIN ", label, "-----\n"] {
         pem.push_str(part);
     }
@@ -30,9 +31,11 @@ pub(super) fn section(label: &str, der: &[u8]) -> Zeroizing<String> {
     for part in ["-----END ", label, "-----\n"] {
         pem.push_str(part);
     }
-    debug_assert!(
-        pem.capacity() == capacity,
-        "a copy of the key was left behind"
-    );
+    debug_assert!(pem.capacity() == allocated, "a copy of the key was left behind");
     pem
+}
+
+/// One certificate.
+pub(crate) fn certificate(der: &[u8]) -> String {
+    std::mem::take(&mut *section("CERTIFICATE", der))
 }

@@ -116,8 +116,11 @@ impl Signer {
             // An intermediate whose root nobody has: its peers have to trust it directly.
             roots.extend(chain.last());
         }
-        let roots = roots.into_iter().map(written).collect();
-        let intermediates = between.into_iter().map(|(der, _)| written(der)).collect();
+        let roots = roots.into_iter().map(|der| pem::certificate(der)).collect();
+        let intermediates = between
+            .into_iter()
+            .map(|(der, _)| pem::certificate(der))
+            .collect();
         Ok(Authority {
             certificate: own_der.clone(),
             key,
@@ -147,8 +150,4 @@ fn may_sign(certificate: &X509Certificate<'_>) -> bool {
         && certificate
             .key_usage()
             .is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()))
-}
-
-fn written(certificate: &CertificateDer<'_>) -> String {
-    std::mem::take(&mut *pem::section("CERTIFICATE", certificate))
 }

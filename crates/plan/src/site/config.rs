@@ -84,10 +84,9 @@ pub(crate) fn bootstrap(shape: &Shape<'_>, env: &Env<'_>) -> Document {
 /// What the router of a group should be like in the end.
 pub(crate) fn document(
     group: &str,
-    shape: &Shape<'_>,
+    bootstrap: &Document,
     claims: &Claims<'_>,
     credentials: &Credentials,
-    env: &Env<'_>,
 ) -> Document {
     let amqps = Listener {
         name: AMQPS.to_owned(),
@@ -113,7 +112,7 @@ pub(crate) fn document(
         user.ssl_profile()
             .is_some_and(|profile| credentials.has(profile))
     });
-    let mut document = bootstrap(shape, env);
+    let mut document = bootstrap.clone();
     document.entities.extend(users);
     let profiles: Vec<Entity> = document.profile_names().into_iter().map(profile).collect();
     document.entities.extend(profiles);

@@ -6,9 +6,9 @@
 //! not write, a *fence* goes before it, a write of that object that changes nothing and is refused if it is not the one
 //! that was seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use spanwire_router::config::{BOOTSTRAP_FILE, Document};
+use spanwire_router::config::BOOTSTRAP_FILE;
 use spanwire_router::credentials::{digest, revision};
 
 use crate::names;
@@ -20,14 +20,16 @@ use crate::site::credentials::{Credentials, Unclaimed};
 use crate::site::shape::Shape;
 use crate::world::World;
 
-/// What the routers are to be told.
+/// What the routers are to be told, and how it is written.
 pub(crate) struct Told {
-    /// All files that they use.
-    pub(crate) credentials: Credentials,
-    /// One document a group.
+    /// To be done before all else.
+    pub(crate) fences: Vec<Act>,
+    /// Then the Secret.
+    pub(crate) credentials: Settling,
+    /// Then one document a group.
     pub(crate) configs: Vec<Config>,
-    /// Whether the Secret forgets a profile, which it may only while the stored configurations are those seen.
-    shrinks: bool,
+    /// Profiles whose newest version does not fit into the Secret.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// What one router is to be told.
@@ -42,54 +44,48 @@ pub(crate) struct Config {
 
 impl Told {
     /// A profile that nobody claims any more is forgotten only where every stored configuration is the wanted one.
-    pub(crate) fn of(
-        claims: &Claims<'_>,
-        shape: &Shape<'_>,
-        world: &World,
-        env: &Env<'_>,
-    ) -> Self {
+    pub(crate) fn of(claims: &Claims<'_>, shape: &Shape<'_>, world: &World, env: &Env<'_>) -> Self {
         let wanted = |unclaimed| Credentials::wanted(claims, shape, world, env.now, unclaimed);
         let grown = wanted(Unclaimed::Keep);
         let shrunk = wanted(Unclaimed::Forget);
         let configs = configs(shape, claims, &grown, env);
-        let shrinks = grown.profiles != shrunk.profiles
+        if grown.profiles != shrunk.profiles
             && are_settled(&configs, world)
-            && second_router(shape, world).is_empty();
-        if !shrinks {
-            return Self { credentials: grown, configs, shrinks };
+            && second_router(shape, world).is_empty()
+        {
+            let fences = configs
+                .into_iter()
+                .filter_map(|config| fence(config.child, world));
+            return Self {
+                fences: fences.collect(),
+                credentials: settle([shrunk.child(shape)], world),
+                // Room that is free now may let in what did not fit before.
+                configs: self::configs(shape, claims, &shrunk, env),
+                left_out: shrunk.left_out,
+            };
         }
-        // Room that is free now may let in what did not fit before.
-        let configs = self::configs(shape, claims, &shrunk, env);
-        Self { credentials: shrunk, configs, shrinks }
-    }
-
-    /// The writes of the Secret, behind those that must succeed before it.
-    pub(crate) fn credentials(&self, shape: &Shape<'_>, world: &World) -> (Vec<Act>, Settling) {
-        let child = self.credentials.child(shape);
-        let settling = settle([child.clone()], world);
-        let fences: Vec<Act> = if self.shrinks {
-            // The names in the way of a fence are the same as before: the configurations are settled.
-            self.configs.iter().filter_map(|config| fence(config.stored(world)?, world)).collect()
-        } else if settling == Settling::default() && self.name_more(world) {
-            fence(child, world).into_iter().collect()
+        let child = grown.child(shape);
+        let credentials = settle([child.clone()], world);
+        let rests_on_stored = credentials == Settling::default() && name_more(&configs, world);
+        let fence = if rests_on_stored {
+            fence(child, world)
         } else {
-            Vec::new()
+            None
         };
-        (fences, settling)
-    }
-
-    /// Whether a configuration names a profile that its stored one does not.
-    fn name_more(&self, world: &World) -> bool {
-        self.configs.iter().any(|config| {
-            let stored = world.config_maps.get(config.child.name());
-            let named = stored.and_then(|stored| stored.profiles_named.as_ref());
-            named.is_none_or(|named| !config.profiles.is_subset(named))
-        })
+        Self {
+            fences: fence.into_iter().collect(),
+            credentials,
+            configs,
+            left_out: grown.left_out,
+        }
     }
 
     /// The revision that the pods of a group should report.
     pub(crate) fn revision(&self, group: &str) -> Option<String> {
-        let config = self.configs.iter().find(|config| config.child.name() == group)?;
+        let config = self
+            .configs
+            .iter()
+            .find(|config| config.child.name() == group)?;
         Some(config.revision.clone())
     }
 }
@@ -109,6 +105,77 @@ impl Config {
             Content::Text(text) => text.len(),
             Content::Copy(_) => 0,
         };
-        self.child.data.iter().map(|(key, content)| key.len() + length(content)).sum()
+        self.child
+            .data
+            .iter()
+            .map(|(key, content)| key.len() + length(content))
+            .sum()
     }
+}
+
+fn configs(
+    shape: &Shape<'_>,
+    claims: &Claims<'_>,
+    credentials: &Credentials,
+    env: &Env<'_>,
+) -> Vec<Config> {
+    let bootstrap = config::bootstrap(shape, env);
+    let profiles = credentials.profiles.to_json();
+    let config = |group: &&str| {
+        let document = config::document(group, &bootstrap, claims, credentials);
+        Config {
+            revision: revision(profiles.as_bytes(), document.to_json().as_bytes()),
+            profiles: document
+                .profile_names()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            child: config::config_map(group, shape, &bootstrap, &document),
+        }
+    };
+    shape.groups().iter().map(config).collect()
+}
+
+/// Whether a configuration names a profile that the stored one does not.
+fn name_more(configs: &[Config], world: &World) -> bool {
+    configs.iter().any(|config| {
+        let stored = world.config_maps.get(config.child.name());
+        let named = stored.and_then(|stored| stored.profiles_named.as_ref());
+        named.map_or(!config.profiles.is_empty(), |named| {
+            !config.profiles.is_subset(named)
+        })
+    })
+}
+
+/// Whether the stored configurations are the wanted ones, and are to stay.
+fn are_settled(configs: &[Config], world: &World) -> bool {
+    let children = configs.iter().map(|config| config.child.clone());
+    let is_going = |config: &Config| {
+        world
+            .live(config.child.kind, config.child.name())
+            .is_some_and(|live| live.metadata.deletion_timestamp.is_some())
+    };
+    settle(children, world) == Settling::default() && !configs.iter().any(is_going)
+}
+
+/// The removal of a second router that is not wanted: first what runs, then what it ran on.
+pub(crate) fn second_router(shape: &Shape<'_>, world: &World) -> Vec<Act> {
+    if shape.ha {
+        return Vec::new();
+    }
+    let (namespace, name) = (shape.namespace.to_owned(), names::ROUTER_2.to_owned());
+    [ObjectKind::Deployment, ObjectKind::ConfigMap]
+        .into_iter()
+        .filter_map(|kind| {
+            let live = world.deletable(kind, &name, &shape.site.metadata)?;
+            Some(Act::Delete(
+                Ref {
+                    kind,
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                },
+                live,
+            ))
+        })
+        .collect()
 }

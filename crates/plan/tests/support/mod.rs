@@ -699,9 +699,11 @@ fn assign_addresses(service: &mut Value) {
         .as_str()
         .unwrap_or("ClusterIP")
         .to_owned();
-    if kind == "LoadBalancer" {
-        service["status"]["loadBalancer"] = json!({"ingress": [{"ip": "192.0.2.1"}]});
-    }
+    service["status"] = if kind == "LoadBalancer" {
+        json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}})
+    } else {
+        json!({"loadBalancer": {}})
+    };
     if kind != "ClusterIP" {
         for port in service["spec"]["ports"]
             .as_array_mut()

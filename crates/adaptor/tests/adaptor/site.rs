@@ -1,0 +1,65 @@
+//! What do tests of linked sites begin with?
+
+use crate::bed::{Pod, free_port};
+use crate::pki::Authority;
+use serde_json::{Value, json};
+
+/// Two sites: `west` listens, `east` dials it.
+pub(crate) struct Sites {
+    pub(crate) authority: Authority,
+    pub(crate) port: u16,
+    pub(crate) west: Pod,
+    pub(crate) east: Pod,
+}
+
+impl Sites {
+    /// Both routers and adaptors run, and the link is up.
+    pub(crate) fn linked() -> Self {
+        let mut sites = Self::unlinked();
+        let revision = sites.east.folder.swap();
+        sites.west.folder.swap();
+        sites.west.start();
+        sites.east.start();
+        sites.east.reported("the link is up", &revision, |report| {
+            report.links["west"].up
+        });
+        sites
+    }
+
+    /// Both routers run; the adaptors and the folders are not there yet.
+    pub(crate) fn unlinked() -> Self {
+        let authority = Authority::new("site-ca");
+        let port = free_port();
+        let mut west = Pod::new("west", "interior");
+        west.folder
+            .credential("skupper-site-server", &authority.issue("west"))
+            .entity(
+                "listener",
+                &listener("skupper-router-inter-router", port, "skupper-site-server"),
+            );
+        let mut east = Pod::new("east", "interior");
+        east.folder
+            .credential("west-profile", &authority.issue("east"))
+            .entity("connector", &connector("west", port, "west-profile"));
+        Self {
+            authority,
+            port,
+            west,
+            east,
+        }
+    }
+}
+
+pub(crate) fn listener(name: &str, port: u16, profile: &str) -> Value {
+    json!({
+        "name": name, "role": "inter-router", "host": "127.0.0.1", "port": port,
+        "sslProfile": profile, "saslMechanisms": "EXTERNAL", "authenticatePeer": true
+    })
+}
+
+pub(crate) fn connector(name: &str, port: u16, profile: &str) -> Value {
+    json!({
+        "name": name, "role": "inter-router", "host": "127.0.0.1", "port": port.to_string(),
+        "cost": 1, "sslProfile": profile
+    })
+}

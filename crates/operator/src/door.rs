@@ -1,0 +1,139 @@
+//! How does the grant server hear of the world, and the world of it?
+//!
+//! The server asks a directory; here the directory's answers come from the stores, and what it has to tell becomes
+//! events. Any ready replica serves; only the leader reconciles.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Client, Resource};
+use spanwire_api::AccessGrant;
+use spanwire_plan::offer::offer;
+use spanwire_plan::plan::{Config, Event};
+use spanwire_plan::world::controls;
+use spanwire_plan::{Env, Seen};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::grants::{Directory, GrantRecord, Server, Served, ServeCertificate, SiteRecord, Terms};
+use crate::publish::Publisher;
+use crate::stores::{GrantCredentials, Stores};
+use crate::telemetry::Metrics;
+
+/// How many events wait to be published: beyond that they are lost, as events may be.
+const WAITING: usize = 256;
+
+/// Everything that the grant server is made from.
+pub struct Door {
+    /// For the reads and writes of a redemption.
+    pub client: Client,
+    /// What is known.
+    pub stores: Arc<Stores>,
+    /// What the operator was started with.
+    pub config: Config,
+    /// What time it is.
+    pub clock: Clock,
+    /// Publishes events.
+    pub publisher: Arc<Publisher>,
+    /// Where redemptions are counted.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Door {
+    /// Serves grants on `listener` until `stop`.
+    pub fn open(
+        self,
+        listener: TcpListener,
+        stop: CancellationToken,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), ServeCertificate> {
+        let (events, waiting) = channel(WAITING);
+        let terms = Terms { leaf_seconds: self.config.leaf_seconds, rsa: self.config.rsa };
+        let directory = directory(&self.stores, &self.config, self.clock, events);
+        let served = Served::nothing()?;
+        let credentials = self.stores.grant_credentials();
+        tasks.spawn(announce(self.publisher, waiting));
+        tasks.spawn(follow(credentials, served.clone()));
+        let server = Arc::new(Server::new(self.client, self.clock, directory, terms, self.metrics));
+        tasks.spawn(async move { server.run(listener, &served, stop).await });
+        Ok(())
+    }
+}
+
+fn directory(
+    stores: &Arc<Stores>,
+    config: &Config,
+    clock: Clock,
+    events: Sender<(ObjectReference, Event)>,
+) -> Directory {
+    let code = {
+        let stores = stores.clone();
+        move |uid: &str| stores.codes.grant(uid)?.digest
+    };
+    let grant = {
+        let (stores, config) = (stores.clone(), config.clone());
+        move |uid: &str| {
+            let known = stores.codes.grant(uid)?;
+            let world = stores.world(&known.namespace);
+            let env = Env { now: clock.now(), nonce: 0, config: &config };
+            let grant = world.access_grants.get(&known.name).and_then(Seen::fits)?;
+            let is_current = grant.metadata.uid.as_deref() == Some(uid);
+            (is_current && controls(&world, &env)).then(|| GrantRecord::of(grant))
+        }
+    };
+    let site = {
+        let stores = stores.clone();
+        move |namespace: &str| {
+            let offer = offer(&stores.world(namespace))?;
+            Some(SiteRecord { edge: offer.edge, issuer: offer.issuer, endpoints: offer.endpoints })
+        }
+    };
+    let announce = move |grant: &GrantRecord, event: Event| {
+        let about = ObjectReference {
+            api_version: Some(AccessGrant::api_version(&()).into_owned()),
+            kind: Some(AccessGrant::kind(&()).into_owned()),
+            namespace: Some(grant.namespace.clone()),
+            name: Some(grant.name.clone()),
+            uid: Some(grant.uid.clone()),
+            resource_version: Some(grant.resource_version.clone()),
+            ..ObjectReference::default()
+        };
+        if events.try_send((about, event)).is_err() {
+            tracing::debug!(grant = grant.name, "Lost an event: too many wait");
+        }
+    };
+    Directory {
+        code: Arc::new(code),
+        grant: Arc::new(grant),
+        site: Arc::new(site),
+        announce: Arc::new(announce),
+    }
+}
+
+async fn announce(publisher: Arc<Publisher>, mut waiting: Receiver<(ObjectReference, Event)>) {
+    while let Some((about, event)) = waiting.recv().await {
+        publisher.announce(&about, &event).await;
+    }
+}
+
+/// Serves each certificate that the Secret in the operator's own namespace brings, from the next connection on.
+async fn follow(
+    mut credentials: tokio::sync::watch::Receiver<Option<GrantCredentials>>,
+    served: Served,
+) {
+    loop {
+        let current = credentials.borrow_and_update().clone();
+        if let Some(GrantCredentials { certificate, key }) = current {
+            match served.set(&certificate, &key) {
+                Ok(()) => tracing::info!("Serves grants with a new certificate"),
+                Err(error) => tracing::warn!(%error, "Kept the certificate before"),
+            }
+        }
+        if credentials.changed().await.is_err() {
+            return;
+        }
+    }
+}
