@@ -1,9 +1,10 @@
 # The same two sites as in two-sites.sh, written as Skupper's first version 2 preview had it.
 # namespaces: demo-west demo-east
 set -eu
+: "${NS_PREFIX:=demo}"
 
 for site in west east; do
-    kubectl apply --namespace "demo-$site" --filename - <<EOF
+    kubectl apply --namespace "$NS_PREFIX-$site" --filename - <<EOF
 apiVersion: skupper.io/v1alpha1
 kind: Site
 metadata:
@@ -25,7 +26,7 @@ spec:
 EOF
 done
 
-kubectl apply --namespace demo-west --filename - <<EOF
+kubectl apply --namespace "$NS_PREFIX-west" --filename - <<EOF
 apiVersion: skupper.io/v1alpha1
 kind: AccessGrant
 metadata:
@@ -34,13 +35,16 @@ spec:
   redemptionsAllowed: 3
   expirationWindow: 15m
 EOF
-kubectl wait --namespace demo-west --for condition=Ready accessgrant/for-east --timeout 60s
-kubectl get --namespace demo-west accessgrant/for-east --output json | yq '{
-  apiVersion: "skupper.io/v1alpha1",
-  kind: "AccessToken",
-  metadata: {name: "to-west"},
-  spec: {url: .status.url, code: .status.code, ca: .status.ca}
-}' >token-to-west.json
-kubectl apply --namespace demo-east --filename token-to-west.json
-kubectl wait --namespace demo-east --for condition=Redeemed accesstoken/to-west --timeout 60s
-rm token-to-west.json
+kubectl wait --namespace "$NS_PREFIX-west" --for condition=Ready accessgrant/for-east --timeout 60s
+kubectl get --namespace "$NS_PREFIX-west" accessgrant/for-east --output go-template='apiVersion: skupper.io/v1alpha1
+kind: AccessToken
+metadata:
+  name: to-west
+spec:
+  url: {{printf "%q" .status.url}}
+  code: {{printf "%q" .status.code}}
+  ca: {{printf "%q" .status.ca}}
+' >token-to-west.yaml
+kubectl apply --namespace "$NS_PREFIX-east" --filename token-to-west.yaml
+kubectl wait --namespace "$NS_PREFIX-east" --for condition=Redeemed accesstoken/to-west --timeout 60s
+rm token-to-west.yaml

@@ -1,9 +1,10 @@
 # Two sites, linked by a token that one issues and the other redeems.
 # namespaces: demo-west demo-east
 set -eu
+: "${NS_PREFIX:=demo}"
 
-west() { kubectl --namespace demo-west "$@"; }
-east() { kubectl --namespace demo-east "$@"; }
+west() { kubectl --namespace "$NS_PREFIX-west" "$@"; }
+east() { kubectl --namespace "$NS_PREFIX-east" "$@"; }
 
 echo "West can be reached, and gives out a token."
 west apply --filename - <<EOF
@@ -33,12 +34,15 @@ EOF
 
 echo "The token goes from west to east, as it would by mail."
 west wait --for condition=Ready accessgrant/for-east --timeout 60s
-west get accessgrant/for-east --output json | yq '{
-  apiVersion: "skupper.io/v2alpha1",
-  kind: "AccessToken",
-  metadata: {name: "to-west"},
-  spec: {url: .status.url, code: .status.code, ca: .status.ca}
-}' >token-to-west.json
-east apply --filename token-to-west.json
+west get accessgrant/for-east --output go-template='apiVersion: skupper.io/v2alpha1
+kind: AccessToken
+metadata:
+  name: to-west
+spec:
+  url: {{printf "%q" .status.url}}
+  code: {{printf "%q" .status.code}}
+  ca: {{printf "%q" .status.ca}}
+' >token-to-west.yaml
+east apply --filename token-to-west.yaml
 east wait --for condition=Redeemed accesstoken/to-west --timeout 60s
-rm token-to-west.json
+rm token-to-west.yaml

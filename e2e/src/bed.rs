@@ -78,6 +78,13 @@ impl Bed {
         AuditLog::new(&self.audit_log)
     }
 
+    /// The folder for what is known of failed tests; it outlives the cluster.
+    pub fn failures(&self) -> Result<PathBuf> {
+        let path = self.dir.join("logs/failures");
+        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(path)
+    }
+
     /// A new folder for a test's files.
     pub fn scratch(&self, name: &str) -> Result<PathBuf> {
         let path = self.dir.join("scratch").join(name);
@@ -85,6 +92,11 @@ impl Bed {
         std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
         Ok(path)
     }
+}
+
+/// Imports the image of tools that tests run in pods.
+pub fn equip(cluster: &Cluster) -> Result<()> {
+    cluster.import(&images::toolbox(cluster.dir())?.path)
 }
 
 /// Imports our images and installs the operator, with what a cluster on a bridge needs.
@@ -124,6 +136,7 @@ fn own() -> Result<Cluster> {
         images::spanwire(&programs, cluster.dir())?,
         images::router(&programs, cluster.dir())?,
     ];
+    equip(&cluster)?;
     furnish(&cluster, &archives)?;
     Ok(cluster)
 }

@@ -99,7 +99,18 @@ fn build(source: &Path, flags: &str, output: &Path, say: Say<'_>) -> Result<()> 
     let total = list.lines().count();
 
     let mut build = go(source, &scratch).0;
-    build.args(["build", "-v", "-trimpath", COMPILER_FLAGS, "-ldflags", flags, "-o"]).arg(output).args(PACKAGES);
+    build
+        .args([
+            "build",
+            "-v",
+            "-trimpath",
+            COMPILER_FLAGS,
+            "-ldflags",
+            flags,
+            "-o",
+        ])
+        .arg(output)
+        .args(PACKAGES);
     let compiled = AtomicUsize::new(0);
     command::watched(&mut build, BUILD_WITHIN, |_| {
         let number = compiled.fetch_add(1, Ordering::Relaxed) + 1;

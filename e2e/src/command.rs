@@ -66,15 +66,25 @@ pub fn answer(command: &mut Command, input: Option<&[u8]>, within: Duration) -> 
 /// Runs `command` and tells `hear` each line of its standard error as it comes; an error quotes the last of them.
 pub fn watched(command: &mut Command, within: Duration, hear: impl Fn(&str) + Send) -> Result<()> {
     let what = name(command);
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("start {what}"))?;
     let stderr = child.stderr.take().context("read what it says")?;
     let (status, said) = std::thread::scope(|scope| {
         let reader = scope.spawn(move || {
             let lines = BufReader::new(stderr).lines().map_while(Result::ok);
-            lines.inspect(|line| hear(line)).collect::<Vec<_>>().join("\n")
+            lines
+                .inspect(|line| hear(line))
+                .collect::<Vec<_>>()
+                .join("\n")
         });
-        (wait(child, &what, within), reader.join().unwrap_or_default())
+        (
+            wait(child, &what, within),
+            reader.join().unwrap_or_default(),
+        )
     });
     let status = status?;
     if !status.success() {

@@ -17,6 +17,9 @@ pub const SPANWIRE: &str = "docker.io/library/spanwire:dev";
 /// The stand-in, or a real router.
 pub const ROUTER: &str = "docker.io/library/spanwire-router:dev";
 
+/// A shell and small tools, for pods of tests.
+pub const TOOLBOX: &str = "docker.io/library/spanwire-toolbox:dev";
+
 /// The user of our containers, and upstream's.
 const USER: &str = "10000:10000";
 const BUILD_WITHIN: Duration = Duration::from_hours(1);
@@ -95,6 +98,23 @@ pub fn router(programs: &Path, dir: &Path) -> Result<Archive> {
         user: USER,
     };
     archive(&image, dir.join("state/router.tar"))
+}
+
+/// Writes the image of the toolbox: the machine's static busybox under the names of its parts.
+pub fn toolbox(dir: &Path) -> Result<Archive> {
+    let parts = ["sh", "cat", "httpd", "nslookup", "sleep", "wget"].map(|name| Entry {
+        path: Path::new("bin").join(name),
+        content: Content::Link("/bin/busybox".into()),
+    });
+    let busybox = file("bin/busybox", "/bin/busybox".into());
+    let image = Image {
+        reference: TOOLBOX,
+        files: parts.into_iter().chain([busybox]).collect(),
+        entrypoint: &["/bin/sh"],
+        environment: &[("PATH", "/bin")],
+        user: USER,
+    };
+    archive(&image, dir.join("state/toolbox.tar"))
 }
 
 fn archive(image: &Image<'_>, path: PathBuf) -> Result<Archive> {

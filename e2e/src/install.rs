@@ -44,8 +44,15 @@ pub fn definitions(kubectl: &Kubectl) -> Result<()> {
 /// `scratch` is a folder for the patched manifests.
 pub fn operator(kubectl: &Kubectl, settings: &Settings<'_>, scratch: &Path) -> Result<()> {
     // TODO before commit: config/default alone, once config/rbac is generated
-    let whole = if workspace::root().join("config/rbac").exists() { vec!["config/default"] } else { vec!["crds", "config/deploy"] };
-    let base: Vec<_> = whole.iter().map(|part| workspace::relative(&workspace::root().join(part), scratch)).collect();
+    let whole = if workspace::root().join("config/rbac").exists() {
+        vec!["config/default"]
+    } else {
+        vec!["crds", "config/deploy"]
+    };
+    let base: Vec<_> = whole
+        .iter()
+        .map(|part| workspace::relative(&workspace::root().join(part), scratch))
+        .collect();
     std::fs::create_dir_all(scratch).with_context(|| format!("make {}", scratch.display()))?;
     let path = scratch.join("kustomization.yaml");
     std::fs::write(&path, serde_json::to_vec_pretty(&overlay(&base, settings))?)

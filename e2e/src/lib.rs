@@ -18,6 +18,7 @@ pub mod install;
 pub mod interrupt;
 pub mod keeper;
 pub mod kubectl;
+pub mod namespace;
 pub mod network;
 pub mod node;
 pub mod pki;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{Say, command};
 
 /// Programs that the bed and its scenarios call, each with the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("containerd", "containerd"),
     ("ctr", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
@@ -20,6 +20,7 @@ const PROGRAMS: [(&str, &str); 13] = [
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),
+    ("busybox", "busybox-static"),
     ("curl", "curl"),
     ("mount", "mount"),
     ("yq", "yq"),

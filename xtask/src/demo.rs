@@ -122,11 +122,7 @@ fn ground(args: &Args, steps: &Steps) -> Result<(Ground, String)> {
         ..Settings::default()
     };
     steps.run("operator", |_| {
-        install::operator(
-            &kubectl,
-            &settings,
-            &folder().join("state/manifests"),
-        )?;
+        install::operator(&kubectl, &settings, &folder().join("state/manifests"))?;
         Ok(((), "Deployment ready".to_owned()))
     })?;
     Ok((Ground::Given(kubectl), version))

@@ -88,6 +88,9 @@ fn make_bed() -> Result<(Cluster, PathBuf)> {
     let steps = Steps::default();
     let built = raise::build(&steps, false)?;
     let cluster = raise::raise(&steps, &built, BED)?;
+    steps.run("toolbox", |_| {
+        bed::equip(&cluster).map(|()| ((), "imported for the tests".to_owned()))
+    })?;
     let file = cluster.dir().join("state/bed.json");
     Bed::of(&cluster).write(&file)?;
     Ok((cluster, file))

@@ -22,27 +22,60 @@ const EDGES: [(&str, &[&str], &[&str]); 8] = [
     ("spanwire-api", &[], &[]),
     ("spanwire-router", &[], &[]),
     ("spanwire-plan", &["spanwire-api", "spanwire-router"], &[]),
-    ("spanwire-operator", &["spanwire-plan", "spanwire-api", "spanwire-router"], &[]),
-    ("spanwire-adaptor", &["spanwire-router"], &["spanwire-standin"]),
+    (
+        "spanwire-operator",
+        &["spanwire-plan", "spanwire-api", "spanwire-router"],
+        &[],
+    ),
+    (
+        "spanwire-adaptor",
+        &["spanwire-router"],
+        &["spanwire-standin"],
+    ),
     ("spanwire-standin", &["spanwire-router"], &[]),
-    ("spanwire-e2e", &["spanwire-api", "spanwire-router"], &["spanwire-standin"]),
-    ("xtask", &["spanwire-api", "spanwire-plan", "spanwire-e2e"], &[]),
+    (
+        "spanwire-e2e",
+        &["spanwire-api", "spanwire-router"],
+        &["spanwire-standin"],
+    ),
+    (
+        "xtask",
+        &["spanwire-api", "spanwire-plan", "spanwire-e2e"],
+        &[],
+    ),
 ];
 
 /// What decides cannot do: none of these may be reachable from `plan`.
-const BEYOND_PLAN: [&str; 8] =
-    ["kube", "kube-client", "kube-runtime", "tokio", "hyper", "rustls", "rcgen", "x509-parser"];
+const BEYOND_PLAN: [&str; 8] = [
+    "kube",
+    "kube-client",
+    "kube-runtime",
+    "tokio",
+    "hyper",
+    "rustls",
+    "rcgen",
+    "x509-parser",
+];
 
 /// Fails with one line for each thing that is not tidy.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let mut faults = Vec::new();
     for path in sources(root)? {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let name = path
+            .strip_prefix(root)
+            .unwrap_or(&path)
+            .display()
+            .to_string();
         faults.extend(file_faults(&text).map(|fault| format!("{name}: {fault}")));
     }
     let kinds = spanwire_api::crds();
-    faults.extend(kinds.iter().flat_map(|crd| kind_faults(root, &crd.spec.names.kind)));
+    faults.extend(
+        kinds
+            .iter()
+            .flat_map(|crd| kind_faults(root, &crd.spec.names.kind)),
+    );
     faults.extend(edge_faults()?);
     faults.extend(reach_faults()?);
     if !faults.is_empty() {
@@ -54,18 +87,35 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// The Rust and Go files of the tree.
 fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let mut git = Command::new("git");
-    git.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard", "--", "*.rs", "*.go"]);
+    git.current_dir(root).args([
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+        "*.rs",
+        "*.go",
+    ]);
     let files = command::output(&mut git, WITHIN)?;
-    Ok(files.lines().map(|file| root.join(file)).filter(|path| path.exists()).collect())
+    Ok(files
+        .lines()
+        .map(|file| root.join(file))
+        .filter(|path| path.exists())
+        .collect())
 }
 
 fn file_faults(text: &str) -> impl Iterator<Item = String> {
     let first = text.lines().next().unwrap_or_default();
     let is_answering = first.starts_with("//! ") || first.starts_with("// ");
-    let no_question = (!is_answering).then(|| "the first line does not say which question it answers".to_owned());
+    let no_question =
+        (!is_answering).then(|| "the first line does not say which question it answers".to_owned());
 
-    let own = text.lines().take_while(|line| !line.trim_start().starts_with("#[cfg(test)]")).count();
-    let too_long = (own > MOST_LINES).then(|| format!("{own} lines before its tests, {MOST_LINES} are the limit"));
+    let own = text
+        .lines()
+        .take_while(|line| !line.trim_start().starts_with("#[cfg(test)]"))
+        .count();
+    let too_long = (own > MOST_LINES)
+        .then(|| format!("{own} lines before its tests, {MOST_LINES} are the limit"));
 
     let loose = text.lines().zip(1..).filter(|(line, _)| {
         line.match_indices(LOOSE_END).any(|(at, _)| {
@@ -73,8 +123,9 @@ fn file_faults(text: &str) -> impl Iterator<Item = String> {
             !after.starts_with("(#")
         })
     });
-    let loose: Vec<String> =
-        loose.map(|(_, number)| format!("line {number} leaves something to do and names no issue")).collect();
+    let loose: Vec<String> = loose
+        .map(|(_, number)| format!("line {number} leaves something to do and names no issue"))
+        .collect();
     no_question.into_iter().chain(too_long).chain(loose)
 }
 
@@ -85,12 +136,25 @@ fn kind_faults(root: &Path, kind: &str) -> Vec<String> {
     let controllers = root.join("crates/operator/src/controllers.rs");
     let has_row = std::fs::read_to_string(controllers).is_ok_and(|text| text.contains(kind));
     let complete = [
-        (has_manifest(&root.join("config/samples"), kind), "sample in config/samples"),
-        (has_manifest(&root.join("config/samples/broken"), kind), "broken sample in config/samples/broken"),
-        (std::fs::read_dir(cases).is_ok_and(|mut cases| cases.next().is_some()), "case in crates/plan/tests/cases"),
+        (
+            has_manifest(&root.join("config/samples"), kind),
+            "sample in config/samples",
+        ),
+        (
+            has_manifest(&root.join("config/samples/broken"), kind),
+            "broken sample in config/samples/broken",
+        ),
+        (
+            std::fs::read_dir(cases).is_ok_and(|mut cases| cases.next().is_some()),
+            "case in crates/plan/tests/cases",
+        ),
         (has_row, "row in the operator's controllers.rs"),
     ];
-    complete.iter().filter(|(is_there, _)| !is_there).map(|(_, what)| format!("{kind} has no {what}")).collect()
+    complete
+        .iter()
+        .filter(|(is_there, _)| !is_there)
+        .map(|(_, what)| format!("{kind} has no {what}"))
+        .collect()
 }
 
 fn has_manifest(folder: &Path, kind: &str) -> bool {
@@ -116,19 +180,27 @@ fn edge_faults() -> Result<Vec<String>> {
     let mut metadata = cargo();
     metadata.args(["metadata", "--no-deps", "--format-version=1"]);
     let metadata: Value = serde_json::from_str(&command::output(&mut metadata, WITHIN)?)?;
-    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
-    let allowed: BTreeMap<_, _> = EDGES.iter().map(|(name, always, tests)| (*name, (*always, *tests))).collect();
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo metadata names no packages")?;
+    let allowed: BTreeMap<_, _> = EDGES
+        .iter()
+        .map(|(name, always, tests)| (*name, (*always, *tests)))
+        .collect();
     let mut faults = Vec::new();
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
         let Some((always, tests)) = allowed.get(name) else {
-            faults.push(format!("{name} is a new crate: say in tidy.rs and in ARCHITECTURE.md what it may use"));
+            faults.push(format!(
+                "{name} is a new crate: say in tidy.rs and in ARCHITECTURE.md what it may use"
+            ));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let used = dependency["name"].as_str().unwrap_or_default();
             let is_ours = dependency["path"].is_string();
-            let is_allowed = always.contains(&used) || (dependency["kind"] == "dev" && tests.contains(&used));
+            let is_allowed =
+                always.contains(&used) || (dependency["kind"] == "dev" && tests.contains(&used));
             if is_ours && !is_allowed && used != name {
                 faults.push(format!("{name} may not use {used}"));
             }
@@ -139,7 +211,13 @@ fn edge_faults() -> Result<Vec<String>> {
 
 fn reach_faults() -> Result<Vec<String>> {
     let mut tree = cargo();
-    tree.args(["tree", "--package=spanwire-plan", "--edges=normal", "--prefix=none", "--format={p}"]);
+    tree.args([
+        "tree",
+        "--package=spanwire-plan",
+        "--edges=normal",
+        "--prefix=none",
+        "--format={p}",
+    ]);
     let tree = command::output(&mut tree, WITHIN)?;
     let reached = tree.lines().filter_map(|line| line.split(' ').next());
     let mut faults: Vec<String> = reached

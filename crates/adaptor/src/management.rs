@@ -16,7 +16,7 @@ use fe2o3_amqp::types::primitives::{OrderedMap, SimpleValue, Value};
 use fe2o3_amqp::{Connection, Receiver, Sender, Session};
 use serde_json::Value as Json;
 use spanwire_router::diff::Change;
-use spanwire_router::entity::{Entity, EntityType};
+use spanwire_router::entity::{Entity, EntityType, SslProfile};
 use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
@@ -128,7 +128,7 @@ impl Management {
     pub(crate) async fn change(&mut self, change: &Change) -> Result<(), AskRouter> {
         let (operation, body) = match change {
             Change::Create(entity) => ("CREATE", attributes(entity)),
-            Change::Update(profile) => ("UPDATE", attributes(&Entity::SslProfile(profile.clone()))),
+            Change::Update(profile) => ("UPDATE", update(profile)),
             Change::Delete(_) => ("DELETE", OrderedMap::new()),
         };
         let id = change.id();
@@ -252,7 +252,7 @@ fn rows(body: Value) -> Result<Vec<Row>, AskRouter> {
         .collect()
 }
 
-/// The body of a CREATE or UPDATE.
+/// The body of a CREATE.
 fn attributes(entity: &Entity) -> OrderedMap<Value, Value> {
     let attributes = entity
         .attributes()
@@ -261,6 +261,17 @@ fn attributes(entity: &Entity) -> OrderedMap<Value, Value> {
     attributes
         .map(|(name, value)| (Value::from(name.as_str()), amqp(value)))
         .collect()
+}
+
+/// The body of an UPDATE: a file that is not named would stay.
+fn update(profile: &SslProfile) -> OrderedMap<Value, Value> {
+    let mut body = attributes(&Entity::SslProfile(profile.clone()));
+    for file in ["caCertFile", "certFile", "privateKeyFile"] {
+        if body.get(&Value::from(file)).is_none() {
+            body.insert(Value::from(file), Value::Null);
+        }
+    }
+    body
 }
 
 fn amqp(value: Json) -> Value {

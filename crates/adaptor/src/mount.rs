@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 use zeroize::Zeroizing;
 
@@ -56,6 +56,8 @@ pub(crate) struct Mount {
     watcher: Option<RecommendedWatcher>,
     /// The target of the link when it was read last.
     seen: Option<PathBuf>,
+    /// When the link is looked at next.
+    poll: Instant,
 }
 
 impl Mount {
@@ -66,6 +68,7 @@ impl Mount {
             bell: watch::channel(()),
             watcher: None,
             seen: None,
+            poll: Instant::now(),
         };
         if let Err(error) = mount.watch() {
             warn!(folder = %mount.folder.display(), %error, "Watched no folder; polling it");

@@ -38,6 +38,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// A router that cannot be asked for so long has no links. Links outlive a connection that was only given up.
 const GIVEN_UP: Duration = Duration::from_secs(3);
 
+/// How often the router is compared with what is wanted although nothing happened: somebody else may have changed it.
+const RESYNC: Duration = Duration::from_secs(60);
+
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -128,23 +131,23 @@ impl Sync {
         self.publish();
         self.told = None;
         let mut look = Instant::now();
+        let mut resync = Instant::now() + RESYNC;
         loop {
             self.health.beat();
-            let again = [self.refusals.next_due(), self.desired.again()]
-                .into_iter()
-                .flatten()
-                .min();
+            let due = [self.refusals.next_due(), self.desired.again()];
+            let due = due.into_iter().flatten().fold(resync, Instant::min);
             tokio::select! {
                 error = router.lost() => return Err(error),
                 () = self.mount.changed() => {
                     self.read_mount();
                     self.pass(router).await?;
                 }
-                () = sleep_until(again.unwrap_or(look)), if again.is_some() => {
+                () = sleep_until(due) => {
                     if self.desired.again().is_some_and(|again| again <= Instant::now()) {
                         self.read_mount();
                     }
                     self.pass(router).await?;
+                    resync = Instant::now() + RESYNC;
                 }
                 () = sleep_until(look) => {
                     let started = Instant::now();
@@ -170,6 +173,7 @@ impl Sync {
             _ => None,
         };
         let live = pass::read(router).await?;
+        self.close_listeners_without_port(router, &live).await?;
         // A new process has nothing but its bootstrap; one that has more is the one that we knew.
         let is_known = self.router.starts > 0 && live.iter().any(|(id, _)| is_managed(id));
         if !is_known {

@@ -71,18 +71,19 @@ fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSON
 }
 
 fn in_both_versions(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    let kind = &crd.spec.names.kind;
-    for version in &mut crd.spec.versions {
-        let schema = version
-            .schema
+    for root in schemas(&mut crd) {
+        tidy(root);
+        // Upstream takes objects without a spec, of every kind: to us they have an empty one.
+        root.required = None;
+        if let Some(spec) = root
+            .properties
             .as_mut()
-            .and_then(|s| s.open_api_v3_schema.as_mut());
-        if let Some(root) = schema {
-            // Upstream takes objects without a spec, for every kind.
-            root.required = None;
-            tidy(root);
+            .and_then(|properties| properties.get_mut("spec"))
+        {
+            spec.nullable = Some(true);
         }
     }
+    let kind = &crd.spec.names.kind;
     let old: Vec<CustomResourceDefinitionVersion> = crd
         .spec
         .versions

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::grants::{Directory, GrantRecord, Server, Served, ServeCertificate, SiteRecord, Terms};
+use crate::grants::{Directory, GrantRecord, ServeCertificate, Served, Server, SiteRecord, Terms};
 use crate::publish::Publisher;
 use crate::stores::{GrantCredentials, Stores};
 use crate::telemetry::Metrics;
@@ -51,13 +51,22 @@ impl Door {
         tasks: &mut JoinSet<()>,
     ) -> Result<(), ServeCertificate> {
         let (events, waiting) = channel(WAITING);
-        let terms = Terms { leaf_seconds: self.config.leaf_seconds, rsa: self.config.rsa };
+        let terms = Terms {
+            leaf_seconds: self.config.leaf_seconds,
+            rsa: self.config.rsa,
+        };
         let directory = directory(&self.stores, &self.config, self.clock, events);
         let served = Served::nothing()?;
         let credentials = self.stores.grant_credentials();
         tasks.spawn(announce(self.publisher, waiting));
         tasks.spawn(follow(credentials, served.clone()));
-        let server = Arc::new(Server::new(self.client, self.clock, directory, terms, self.metrics));
+        let server = Arc::new(Server::new(
+            self.client,
+            self.clock,
+            directory,
+            terms,
+            self.metrics,
+        ));
         tasks.spawn(async move { server.run(listener, &served, stop).await });
         Ok(())
     }
@@ -78,7 +87,11 @@ fn directory(
         move |uid: &str| {
             let known = stores.codes.grant(uid)?;
             let world = stores.world(&known.namespace);
-            let env = Env { now: clock.now(), nonce: 0, config: &config };
+            let env = Env {
+                now: clock.now(),
+                nonce: 0,
+                config: &config,
+            };
             let grant = world.access_grants.get(&known.name).and_then(Seen::fits)?;
             let is_current = grant.metadata.uid.as_deref() == Some(uid);
             (is_current && controls(&world, &env)).then(|| GrantRecord::of(grant))
@@ -88,7 +101,11 @@ fn directory(
         let stores = stores.clone();
         move |namespace: &str| {
             let offer = offer(&stores.world(namespace))?;
-            Some(SiteRecord { edge: offer.edge, issuer: offer.issuer, endpoints: offer.endpoints })
+            Some(SiteRecord {
+                edge: offer.edge,
+                issuer: offer.issuer,
+                endpoints: offer.endpoints,
+            })
         }
     };
     let announce = move |grant: &GrantRecord, event: Event| {

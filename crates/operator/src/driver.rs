@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
@@ -38,6 +38,13 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 /// When to look again after the World had moved on, should the news be late.
 const NEWS: Duration = Duration::from_secs(5);
 
+/// How long a state on the way to Ready has to last before it is told: a site is made in a second, and a status for each
+/// step of it would be read by nobody.
+const LASTING: Duration = Duration::from_millis(300);
+
+/// An object, as the shell remembers it between passes.
+type Key = (ObjectKind, String, String);
+
 /// What every pass uses.
 pub struct Shell {
     /// What is known.
@@ -55,7 +62,10 @@ pub struct Shell {
     /// Where passes are counted.
     pub metrics: Arc<Metrics>,
     places: Semaphore,
-    failures: Mutex<HashMap<(ObjectKind, String, String), u32>>,
+    /// How often objects failed in a row.
+    failures: Mutex<HashMap<Key, u32>>,
+    /// Since when objects have had a status to tell that is on the way to Ready.
+    untold: Mutex<HashMap<Key, Instant>>,
 }
 
 /// A kind whose objects the World holds.
@@ -93,6 +103,7 @@ impl Shell {
             metrics,
             places: Semaphore::new(CONCURRENCY),
             failures: Mutex::default(),
+            untold: Mutex::default(),
         }
     }
 
@@ -160,9 +171,11 @@ impl Shell {
                 let live = serde_json::to_value(object).unwrap_or_default();
                 let generation = object.meta().generation.unwrap_or_default();
                 self.announce(object, &outcome).await;
-                self.tell(object, live.get("status"), generation, &plan, &outcome)
-                    .await?;
-                verdict(plan, outcome)
+                let live = live.get("status");
+                let lasting = self.tell(K::KIND, object, live, generation, &plan, &outcome);
+                let lasting = lasting.await?;
+                let again = verdict(plan, outcome)?;
+                Ok(again.into_iter().chain(lasting).min())
             }
             Some(Object::Odd(object)) => {
                 let plan = odd::<K>(object);
@@ -173,28 +186,31 @@ impl Shell {
                     _phantom: std::marker::PhantomData,
                 };
                 let outcome = Outcome::default();
-                self.tell(&stub, Some(&object.status), generation, &plan, &outcome)
-                    .await?;
-                Ok(None)
+                let live = Some(&object.status);
+                self.tell(K::KIND, &stub, live, generation, &plan, &outcome).await
             }
         }
     }
 
     async fn announce<K: Resource<DynamicType = ()>>(&self, object: &K, outcome: &Outcome) {
         for event in &outcome.events {
-            self.publisher.announce(&object.object_ref(&()), event).await;
+            self.publisher
+                .announce(&object.object_ref(&()), event)
+                .await;
         }
     }
 
-    /// Status is always told, on the good and on the bad path, once, and only if it is news.
+    /// Status is always told, on the good and on the bad path, once, and only if it is news. Gives back when to look
+    /// again where it has not lasted yet.
     async fn tell<K>(
         &self,
+        kind: ObjectKind,
         object: &K,
         live: Option<&Value>,
         generation: i64,
         plan: &Plan,
         outcome: &Outcome,
-    ) -> Result<(), Trouble>
+    ) -> Result<Option<Duration>, Trouble>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -202,11 +218,30 @@ impl Shell {
             + std::fmt::Debug,
     {
         let Some(status) = &plan.status else {
-            return Ok(());
+            return Ok(None);
         };
         let live = live.unwrap_or(&Value::Null);
-        let told = self.status(live, generation, status, outcome);
-        let Some(told) = told else { return Ok(()) };
+        let key = (
+            kind,
+            object.namespace().unwrap_or_default(),
+            object.name_any(),
+        );
+        let Some(told) = self.status(live, generation, status, outcome) else {
+            self.untold().remove(&key);
+            return Ok(None);
+        };
+        let is_ready = |status: Option<&Value>| status.and_then(Value::as_str) == Some("Ready");
+        let is_on_the_way = !is_ready(live.get("status")) && !is_ready(told.status.get("status"));
+        if is_on_the_way && outcome.failures.is_empty() {
+            let since = *self
+                .untold()
+                .entry(key.clone())
+                .or_insert_with(Instant::now);
+            if since.elapsed() < LASTING {
+                return Ok(Some(LASTING));
+            }
+        }
+        self.untold().remove(&key);
         let events = told.events.clone();
         let answer = self.publisher.publish(object, told).await;
         let result = if answer.is_ok() {
@@ -227,10 +262,11 @@ impl Shell {
             Err(error) => return Err(Trouble::Publish(error)),
         }
         for event in &events {
-            self.publisher.announce(&object.object_ref(&()), event).await;
+            self.publisher
+                .announce(&object.object_ref(&()), event)
+                .await;
         }
-        tracing::trace!(name = object.name_any(), "Told");
-        Ok(())
+        Ok(None)
     }
 
     fn status(
@@ -263,7 +299,7 @@ impl Shell {
     }
 
     /// How long this object waits: doubled at each failure in a row, capped, with jitter.
-    fn back_off(&self, key: (ObjectKind, String, String)) -> Duration {
+    fn back_off(&self, key: Key) -> Duration {
         let mut failures = self.failures();
         let count = failures.entry(key).or_default();
         let wait = PAUSE
@@ -274,8 +310,12 @@ impl Shell {
         wait + wait / 1024 * jitter
     }
 
-    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<(ObjectKind, String, String), u32>> {
+    fn failures(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn untold(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod driver;
 pub mod error;
 pub mod facts;
 pub mod grants;
+pub mod lease;
 pub mod pki;
 pub mod publish;
 pub mod redeem;
@@ -19,3 +20,6 @@ pub mod run;
 pub mod stores;
 pub mod telemetry;
 pub mod text;
+
+#[cfg(test)]
+mod mock;

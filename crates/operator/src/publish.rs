@@ -81,7 +81,11 @@ impl Publisher {
     /// Publishes an event. One that is lost is lost: the status says what is true.
     pub async fn announce(&self, about: &ObjectReference, event: &Event) {
         let announced = Announced {
-            type_: if event.warning { EventType::Warning } else { EventType::Normal },
+            type_: if event.warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
             reason: event.reason.clone(),
             note: Some(event.note.clone()),
             action: event.reason.clone(),

@@ -322,3 +322,6 @@ fn references<K: Kind>(objects: &Objects<Seen<K>>, wanted: &mut BTreeSet<(Object
         wanted.extend(object.references());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,23 +24,27 @@ pub(crate) fn plan(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Plan {
         return Plan::nothing();
     }
     let wish = Wish::check(grant, world, env);
-    let processed = match &wish {
-        Ok(_) => Verdict::ready(PROCESSED),
-        Err(verdict) => verdict.clone(),
-    };
     let end = end_of(grant).or_else(|| wish.as_ref().ok().and_then(|wish| wish.end(env.now)));
-    let mut plan = Plan::only(Status {
-        verdicts: vec![processed, resolved(grant, end, world, env)],
+    let mut status = Status {
         sum_of: &[PROCESSED, RESOLVED],
-        // What a token was made from is never changed by a spec that makes no sense.
-        fields: if wish.is_ok() {
-            fields(grant, end, world)
-        } else {
-            Map::new()
-        },
-        code: wish.is_ok().then(|| code(grant)),
         ..Status::default()
-    });
+    };
+    match wish {
+        Ok(_) => {
+            status.verdicts = vec![Verdict::ready(PROCESSED), resolved(grant, end, world, env)];
+            status.fields = fields(grant, end, world);
+            status.code = Some(code(grant));
+        }
+        // What a token was made from is never changed by a spec that makes no sense.
+        Err(verdict) => {
+            let resolved = match code(grant) {
+                Code::Keep if env.config.grants => resolved(grant, end, world, env),
+                _ => Verdict::pending(RESOLVED, reason::PENDING, "Pending"),
+            };
+            status.verdicts = vec![verdict, resolved];
+        }
+    }
+    let mut plan = Plan::only(status);
     if let Some(end) = end.filter(|end| *end > env.now) {
         plan.look_again(Duration::try_from(end.duration_since(env.now)).unwrap_or_default());
     }

@@ -13,9 +13,9 @@ use spanwire_router::report::{LinkReport, reason as refusal};
 use crate::credential::{self, Fault};
 use crate::kinds::{Changed, all};
 use crate::names;
-use crate::plan::{Env, ObjectKind, Plan, Status, Verdict, Word};
+use crate::plan::{Env, ObjectKind, Plan, Status, Verdict};
 use crate::site::claims::Claims;
-use crate::site::credentials::is_stored;
+use crate::site::credentials::{Credentials, Unclaimed, is_stored};
 use crate::site::{self, nudge};
 use crate::world::World;
 
@@ -37,7 +37,7 @@ pub(crate) fn plan(link: &Link, world: &World, env: &Env<'_>) -> Plan {
     let secret = link.spec.tls_credentials.as_deref().unwrap_or_default();
     let fault = credential::usable(world, secret, env.now).err();
     let mut plan = Plan::only(told(
-        configured(link, site, fault.as_ref(), world).with_remark(&remarks(link)),
+        configured(link, site, fault.as_ref(), world, env).with_remark(&remarks(link)),
         operational(link, site, fault.as_ref(), world),
     ));
     if let Some(wait) = credential::turn(world, secret, env.now) {
@@ -144,7 +144,13 @@ pub(crate) fn connector(link: &Link, edge: bool) -> Result<Connector, Verdict> {
 }
 
 /// Whether the routers have been told, and took it.
-fn configured(link: &Link, site: &Site, fault: Option<&Fault>, world: &World) -> Verdict {
+fn configured(
+    link: &Link,
+    site: &Site,
+    fault: Option<&Fault>,
+    world: &World,
+    env: &Env<'_>,
+) -> Verdict {
     let name = link.metadata.name.as_deref().unwrap_or_default();
     let claims = Claims::of(world, site::is_edge(site), site::groups(site).len() > 1);
     let connector = match claims.connectors.get(name) {
@@ -165,7 +171,14 @@ fn configured(link: &Link, site: &Site, fault: Option<&Fault>, world: &World) ->
     if is_stored && is_named(profile, site, world) {
         return Verdict::ready(CONFIGURED);
     }
-    Verdict::pending(CONFIGURED, reason::PENDING, "the routers are being told")
+    let told = Credentials::wanted(&claims, site, world, env.now, Unclaimed::Keep);
+    if !is_stored && told.left_out.iter().any(|name| name == profile) {
+        let message = "the credentials of all links do not fit into one secret, and these are the youngest: remove a \
+                       link, or use P-256 instead of RSA";
+        return Verdict::error(CONFIGURED, reason::TOO_LARGE, message);
+    }
+    let message = "the routers are being told";
+    Verdict::pending(CONFIGURED, reason::PENDING, message)
 }
 
 /// Whether the stored configuration of each router uses this profile.
@@ -226,19 +239,19 @@ fn operational(link: &Link, site: &Site, fault: Option<&Fault>, world: &World) -
         let message = format!("{NOT_OPERATIONAL}: no router is running");
         return Verdict::pending(OPERATIONAL, reason::NOT_CONNECTED, message);
     }
-    match reports.iter().find_map(|(_, link)| link.message.as_deref()) {
-        None => Verdict::pending(OPERATIONAL, reason::NOT_CONNECTED, NOT_OPERATIONAL),
-        Some(seen) => Verdict {
-            condition: OPERATIONAL,
-            word: Word::Pending,
-            reason: if is_distrust(seen) {
-                reason::REMOTE_TRUST_BROKEN
-            } else {
-                reason::NOT_CONNECTED
-            },
-            message: format!("{NOT_OPERATIONAL}: {seen}"),
-        },
-    }
+    let seen = reports.iter().find_map(|(_, link)| link.message.as_deref());
+    let (reason, message) = match seen {
+        None => (reason::NOT_CONNECTED, NOT_OPERATIONAL.to_owned()),
+        Some(seen) if is_distrust(seen) => {
+            let message = format!(
+                "{NOT_OPERATIONAL}: one of the two sites does not vouch for the certificate of the other; redeem a new \
+                 token, or correct the host ({seen})"
+            );
+            (reason::REMOTE_TRUST_BROKEN, message)
+        }
+        Some(seen) => (reason::NOT_CONNECTED, format!("{NOT_OPERATIONAL}: {seen}")),
+    };
+    Verdict::pending(OPERATIONAL, reason, message)
 }
 
 /// Whether a router's last error says that one side does not vouch for the other's certificate, though ours is good

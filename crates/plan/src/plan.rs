@@ -429,6 +429,9 @@ pub enum Code {
     Keep,
 }
 
+/// The longest time between two looks at one object.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 /// What is needed, and what is true.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plan {
@@ -464,8 +467,9 @@ impl Plan {
         }
     }
 
-    /// Brings the next look forward to `after`.
+    /// Brings the next look forward to `after`, or a day from now: timers do not reach as far as certificates do.
     pub fn look_again(&mut self, after: Duration) {
+        let after = after.min(LONGEST);
         self.again = Some(self.again.map_or(after, |earlier| earlier.min(after)));
     }
 }

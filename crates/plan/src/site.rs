@@ -23,7 +23,7 @@ use crate::kinds::{Changed, all};
 use crate::plan::{Env, ObjectKind, Plan, Verdict};
 use crate::settle::{Settling, settle};
 use crate::world::World;
-use crate::{labels, names};
+use crate::{credential, labels, names};
 use claims::Claims;
 use credentials::BUDGET;
 use order::Told;
@@ -127,6 +127,13 @@ impl Making {
         let claims = Claims::of(world, shape.edge, shape.ha);
         for clash in &claims.clashes {
             self.problem(reason::NAME_TAKEN, clash.clone());
+        }
+        for turn in claims
+            .secrets
+            .values()
+            .filter_map(|name| credential::turn(world, name, env.now))
+        {
+            self.plan.look_again(turn);
         }
         let told = Told::of(&claims, shape, world, env);
         if !told.left_out.is_empty() {

@@ -145,7 +145,8 @@ impl Live {
     }
 }
 
-/// What an UPDATE does to a profile: attributes that it does not name keep their values.
+/// What an UPDATE does to a profile: it names all three files, absent ones too; of the other attributes, those that it does
+/// not name keep their values.
 fn update(live: &mut SslProfile, wanted: &SslProfile) {
     let SslProfile {
         name: _,
@@ -157,9 +158,9 @@ fn update(live: &mut SslProfile, wanted: &SslProfile) {
         protocols,
         other,
     } = wanted.clone();
-    live.ca_cert_file = ca_cert_file.or(live.ca_cert_file.take());
-    live.cert_file = cert_file.or(live.cert_file.take());
-    live.private_key_file = private_key_file.or(live.private_key_file.take());
+    live.ca_cert_file = ca_cert_file;
+    live.cert_file = cert_file;
+    live.private_key_file = private_key_file;
     live.ordinal = ordinal.or(live.ordinal);
     live.oldest_valid_ordinal = oldest_valid_ordinal.or(live.oldest_valid_ordinal);
     live.protocols = protocols.or(live.protocols.take());
@@ -171,7 +172,8 @@ fn update(live: &mut SslProfile, wanted: &SslProfile) {
 pub enum Change {
     /// The router gets an entity that it lacks.
     Create(Entity),
-    /// A profile gets other files or ordinals. Nothing else can be updated (`facts/router.md` §3).
+    /// A profile gets other files or ordinals. Nothing else can be updated (`facts/router.md` §3). A file that is absent here
+    /// must be sent as null, or the router keeps it.
     Update(SslProfile),
     /// The router loses an entity.
     Delete(EntityId),

@@ -500,7 +500,7 @@ fn check_log(attributes: &Attributes) -> Result<(), Fault> {
     }
 }
 
-fn is_connection(name: &str) -> bool {
+pub(crate) fn is_connection(name: &str) -> bool {
     name.strip_prefix(crate::schema::PREFIX).unwrap_or(name) == "connection"
 }
 

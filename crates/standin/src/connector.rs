@@ -130,9 +130,8 @@ impl Connector {
             let (connector, role, set) = (Arc::clone(self), role.to_owned(), set.clone());
             self.router.tasks.spawn(async move {
                 let closed = connector.closed.clone();
-                closed
-                    .run_until_cancelled(connector.dial_for_ever(&role, &set))
-                    .await;
+                let dial = Box::pin(connector.dial_for_ever(&role, &set));
+                closed.run_until_cancelled(dial).await;
             });
         }
     }

@@ -306,9 +306,9 @@ pub(crate) async fn keep<S: Stream>(
                     return End::Failed(crate::wire::describe(&idle_error()));
                 }
                 // A peer that reads nothing must not hold up the clock.
-                match tokio::time::timeout(HELLO / 2, frames.send_empty()).await {
-                    Ok(Err(fault)) => return End::Broken(fault),
-                    Ok(Ok(())) | Err(_) => {}
+                let sent = tokio::time::timeout(HELLO / 2, frames.send_empty()).await;
+                if let Ok(Err(fault)) = sent {
+                    return End::Broken(fault);
                 }
             }
             frame = frames.next() => {
@@ -335,5 +335,5 @@ async fn outdated(news: &mut Option<watch::Receiver<Credentials>>, ordinal: u64)
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

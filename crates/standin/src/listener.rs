@@ -142,8 +142,8 @@ async fn admit(door: Arc<Door>, socket: TcpListener, closed: CancellationToken) 
                 let tasks = door.router.tasks.clone();
                 tasks.spawn(async move {
                     let stop = door.router.stop.clone();
-                    stop.run_until_cancelled(door.receive(stream, peer.to_string()))
-                        .await;
+                    let receive = Box::pin(door.receive(stream, peer.to_string()));
+                    stop.run_until_cancelled(receive).await;
                 });
             }
             // Out of descriptors, most likely: let some be closed.

@@ -19,14 +19,14 @@ use fe2o3_amqp::{Receiver, Sendable, Sender};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-use crate::agent::Request;
+use crate::agent::{Request, is_connection};
 use crate::link::{IDLE, lock};
 use crate::router::Router;
 use crate::wire::{self, Frames, MAX_FRAME_SIZE, Stream};
 
 /// Replies that may wait for credit; more are dropped.
 const WAITING_REPLIES: usize = 64;
-const BUFFER: usize = 64 * 1024;
+const BUFFER: usize = 16 * 1024;
 
 /// What one management connection shares among its links.
 #[derive(Clone)]
@@ -225,13 +225,13 @@ impl Client {
         };
         let request = request(message.application_properties, message.body);
         let reply = lock(&self.router.agent).respond(&self.router, &request);
-        let Some(correlation_id) = echo(properties.correlation_id, &request) else {
+        if !is_readable(properties.correlation_id.as_ref(), &request) {
             return;
-        };
+        }
         let message = Message::builder()
             .properties(Properties {
                 to: Some(reply_to.clone()),
-                correlation_id,
+                correlation_id: properties.correlation_id,
                 ..Properties::default()
             })
             .application_properties(
@@ -249,22 +249,13 @@ impl Client {
     }
 }
 
-/// The correlation id of the reply. The outer `None`: no reply that a client could read.
+/// Could a client read the reply to this?
 ///
 /// The real agent turns an unsigned number into a signed one, which is no legal id: the request is
 /// carried out and the reply cannot be decoded. Only `connection`, served elsewhere, is spared.
-fn echo(id: Option<MessageId>, request: &Request) -> Option<Option<MessageId>> {
-    match id {
-        Some(MessageId::Ulong(_))
-            if request
-                .entity_type
-                .as_deref()
-                .is_none_or(|kind| !kind.ends_with("connection")) =>
-        {
-            None
-        }
-        id => Some(id),
-    }
+fn is_readable(id: Option<&MessageId>, request: &Request) -> bool {
+    let kind = request.entity_type.as_deref().unwrap_or_default();
+    !matches!(id, Some(MessageId::Ulong(_))) || is_connection(kind)
 }
 
 fn request(properties: Option<ApplicationProperties>, body: Body<Value>) -> Request {

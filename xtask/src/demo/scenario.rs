@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::json;
 use spanwire_e2e::kubectl::Kubectl;
-use spanwire_e2e::{Say, command};
+use spanwire_e2e::{Say, command, namespace};
 
 /// The comment by which a script names its namespaces.
 const NAMESPACES: &str = "# namespaces:";
@@ -53,16 +52,7 @@ impl Scenario {
     }
 
     pub(crate) fn make_namespaces(&self, kubectl: &Kubectl) -> Result<()> {
-        let list = self.namespaces.iter().map(
-            |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
-        );
-        kubectl
-            .apply(
-                &json!({"apiVersion": "v1", "kind": "List", "items": list.collect::<Vec<_>>()})
-                    .to_string(),
-                &[],
-            )
-            .map(drop)
+        namespace::make(kubectl, &self.namespaces())
     }
 
     /// Runs the script in `folder`, where it may write; `bin` goes first on its PATH.

@@ -7,7 +7,7 @@ use super::refusal::REMOVAL;
 use super::{Sync, probe};
 use crate::error::AskRouter;
 use crate::management::{Management, entity};
-use spanwire_router::diff::{Change, Live, Wanted, diff, matches};
+use spanwire_router::diff::{Change, Live, Wanted, diff, is_managed, matches};
 use spanwire_router::entity::{Entity, EntityId, EntityType, Listener};
 use spanwire_router::report::{Refused, reason};
 use std::collections::BTreeSet;
@@ -77,6 +77,35 @@ impl Sync {
         self.settled = true;
         self.health.set_ready(true);
         self.remember();
+        Ok(())
+    }
+
+    /// Takes back listeners of the router whose port is not open: an adaptor may have been stopped before it looked.
+    pub(super) async fn close_listeners_without_port(
+        &mut self,
+        router: &mut Management,
+        live: &Live,
+    ) -> Result<(), AskRouter> {
+        for (id, entity) in live.iter().filter(|(id, _)| is_managed(id)) {
+            if let Entity::Listener(listener) = entity
+                && !probe::opens(listener).await
+            {
+                self.health.beat();
+                match router.change(&Change::Delete(id.clone())).await {
+                    Ok(()) => warn!(listener = id.name, "Deleted a listener without a port"),
+                    Err(AskRouter::Refuse {
+                        status,
+                        description,
+                    }) => {
+                        warn!(
+                            listener = id.name,
+                            status, description, "Kept a listener without a port"
+                        );
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
         Ok(())
     }
 
@@ -177,8 +206,8 @@ impl Sync {
                     return self.withdraw(router, listener).await;
                 }
             }
-            Change::Create(entity) => {
-                info!(entity = %id, attributes = form(entity), "Created an entity");
+            Change::Create(_) => {
+                info!(entity = %id, "Created an entity");
             }
             Change::Delete(id) => {
                 if id.entity_type == EntityType::SslProfile {

@@ -8,7 +8,7 @@ use axum::response::Json;
 use axum::routing::patch;
 use serde_json::{Value, json};
 use spanwire_router::report::Report;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -47,7 +47,11 @@ impl Api {
 
     /// The reports so far.
     pub(crate) fn reports(&self) -> Vec<Report> {
-        self.seen.lock().unwrap().reports.clone()
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .reports
+            .clone()
     }
 
     /// The last report.
@@ -63,7 +67,7 @@ impl Api {
 
     /// The paths and keys that were written, each once.
     pub(crate) fn written(&self) -> (Vec<String>, Vec<String>) {
-        let seen = self.seen.lock().unwrap();
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut paths, mut keys) = (seen.paths.clone(), seen.keys.clone());
         paths.dedup();
         keys.dedup();
@@ -72,7 +76,10 @@ impl Api {
 
     /// Lets the ConfigMap be there or not.
     pub(crate) fn set_missing(&self, is_missing: bool) {
-        self.seen.lock().unwrap().is_missing = is_missing;
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_missing = is_missing;
     }
 }
 

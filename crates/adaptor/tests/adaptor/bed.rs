@@ -52,7 +52,7 @@ impl Pod {
             .open(self.home.path().join("adaptor.log"))
             .unwrap();
         let adaptor = Command::new(env!("CARGO_BIN_EXE_spanwire-adaptor"))
-            .env("RUST_LOG", "debug,fe2o3_amqp=info")
+            .env("RUST_LOG", "info,fe2o3_amqp=error")
             .arg("--config-dir")
             .arg(self.home.path().join("config"))
             .arg("--certs-dir")
@@ -120,7 +120,7 @@ impl Pod {
     }
 
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.home.path().join("adaptor.log")).unwrap()
+        fs::read_to_string(self.home.path().join("adaptor.log")).unwrap_or_default()
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::bed::{Pod, free_port};
 use crate::pki::Authority;
 use serde_json::{Value, json};
+use spanwire_router::report::Report;
 
 /// Two sites: `west` listens, `east` dials it.
 pub(crate) struct Sites {
@@ -20,9 +21,7 @@ impl Sites {
         sites.west.folder.swap();
         sites.west.start();
         sites.east.start();
-        sites.east.reported("the link is up", &revision, |report| {
-            report.links["west"].up
-        });
+        sites.east.reported("the link is up", &revision, is_up);
         sites
     }
 
@@ -48,6 +47,11 @@ impl Sites {
             east,
         }
     }
+}
+
+/// Whether the link to `west` is up.
+pub(crate) fn is_up(report: &Report) -> bool {
+    report.links.get("west").is_some_and(|link| link.up)
 }
 
 pub(crate) fn listener(name: &str, port: u16, profile: &str) -> Value {

@@ -31,7 +31,10 @@ pub(crate) fn section(label: &str, der: &[u8]) -> Zeroizing<String> {
     for part in ["-----END ", label, "-----\n"] {
         pem.push_str(part);
     }
-    debug_assert!(pem.capacity() == allocated, "a copy of the key was left behind");
+    debug_assert!(
+        pem.capacity() == allocated,
+        "a copy of the key was left behind"
+    );
     pem
 }
 

@@ -27,13 +27,13 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 
 /// One body to read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Body {
-    namespace: String,
-    kind: ObjectKind,
-    name: String,
+pub(super) struct Body {
+    pub(super) namespace: String,
+    pub(super) kind: ObjectKind,
+    pub(super) name: String,
     /// What its watch said when the read was asked for.
-    revision: String,
-    tries: u32,
+    pub(super) revision: String,
+    pub(super) tries: u32,
 }
 
 /// What a read brought.
@@ -161,7 +161,7 @@ impl Stores {
     }
 
     /// Takes in what a read brought.
-    fn learn(&self, body: &Body, facts: Facts) {
+    pub(super) fn learn(&self, body: &Body, facts: Facts) {
         let key = (body.kind, body.name.clone());
         {
             let mut spaces = self.write();

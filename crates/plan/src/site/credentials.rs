@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
+use spanwire_api::Site;
 use spanwire_router::credentials::{File, PROFILES_FILE, Profile, Profiles, Suffix, file_key};
 
 use crate::certificate::source;
@@ -63,12 +64,12 @@ impl Credentials {
     /// What should be stored for these claims.
     pub(crate) fn wanted(
         claims: &Claims<'_>,
-        shape: &Shape<'_>,
+        site: &Site,
         world: &World,
         now: Timestamp,
         unclaimed: Unclaimed,
     ) -> Self {
-        let mut chosen = stored(shape, world);
+        let mut chosen = stored(site, world);
         if unclaimed == Unclaimed::Forget {
             chosen.retain(|name, _| claims.secrets.contains_key(name));
         }
@@ -135,11 +136,11 @@ pub(crate) fn is_stored(profile: &str, world: &World) -> bool {
 }
 
 /// The good versions that our stored Secret holds.
-fn stored(shape: &Shape<'_>, world: &World) -> BTreeMap<String, Version> {
+fn stored(site: &Site, world: &World) -> BTreeMap<String, Version> {
     let Some(live) = world.secrets.get(names::CREDENTIALS) else {
         return BTreeMap::new();
     };
-    if !owns(&shape.site.metadata, &live.metadata) {
+    if !owns(&site.metadata, &live.metadata) {
         return BTreeMap::new();
     }
     let profiles = live.profiles.iter().flat_map(|profiles| profiles.0.keys());

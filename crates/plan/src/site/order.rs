@@ -45,7 +45,7 @@ pub(crate) struct Config {
 impl Told {
     /// A profile that nobody claims any more is forgotten only where every stored configuration is the wanted one.
     pub(crate) fn of(claims: &Claims<'_>, shape: &Shape<'_>, world: &World, env: &Env<'_>) -> Self {
-        let wanted = |unclaimed| Credentials::wanted(claims, shape, world, env.now, unclaimed);
+        let wanted = |unclaimed| Credentials::wanted(claims, shape.site, world, env.now, unclaimed);
         let grown = wanted(Unclaimed::Keep);
         let shrunk = wanted(Unclaimed::Forget);
         let configs = configs(shape, claims, &grown, env);

@@ -104,20 +104,20 @@ fn is_own(entity: &str) -> bool {
 
 /// One verdict of many: the first that needs a person gives the reason, all are told.
 fn configured(problems: Vec<Verdict>, remarks: &[String]) -> Verdict {
-    let is_error = |verdict: &&Verdict| verdict.word == Word::Error;
-    let Some(first) = problems.iter().find(is_error).or(problems.first()) else {
+    let (errors, pending): (Vec<_>, Vec<_>) = problems
+        .into_iter()
+        .partition(|verdict| verdict.word == Word::Error);
+    let told: Vec<Verdict> = errors.into_iter().chain(pending).collect();
+    let Some(first) = told.first() else {
         return Verdict::ready(CONFIGURED).with_remark(&remarks.join("; "));
     };
-    let (word, reason) = (first.word, first.reason);
-    let messages: Vec<String> = problems
-        .into_iter()
-        .map(|verdict| verdict.message)
+    let messages: Vec<&str> = told
+        .iter()
+        .map(|verdict| verdict.message.as_str())
         .collect();
     Verdict {
-        condition: CONFIGURED,
-        word,
-        reason,
         message: messages.join("\n"),
+        ..first.clone()
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct Cluster {
     pub(crate) cut: Option<usize>,
     /// Every act that was tried, in words.
     pub(crate) log: Vec<String>,
+    /// Whether adaptors see nothing of what is nudged.
+    pub(crate) deaf: bool,
     now: Timestamp,
     serial: u64,
     texts: BTreeMap<(ObjectKind, String), BTreeMap<String, String>>,
@@ -78,6 +80,7 @@ impl Default for Cluster {
             acts: 0,
             cut: None,
             log: Vec::new(),
+            deaf: false,
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             serial: 0,
             texts: BTreeMap::new(),
@@ -132,6 +135,47 @@ impl Cluster {
         facts.files.insert("tls.crt".to_owned(), junk);
         facts.metadata.resource_version = Some(self.tick());
         self.world.secrets.insert(facts);
+    }
+
+    /// Makes the CA bundle of a Secret so large.
+    pub(crate) fn enlarge(&mut self, name: &str, size: usize) {
+        let mut facts = self.world.secrets.get(name).unwrap().clone();
+        facts.files.get_mut("ca.crt").unwrap().size = size;
+        self.world.secrets.insert(facts);
+    }
+
+    /// Makes a pod say that it is not ready, and why.
+    pub(crate) fn unready(&mut self, pod: &str, why: &str) {
+        let mut pod = serde_json::to_value(self.world.pods.get(pod).unwrap()).unwrap();
+        pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False", "message": why}]);
+        pod["metadata"]["resourceVersion"] = json!(self.tick());
+        insert(&mut self.world, ObjectKind::Pod, pod);
+    }
+
+    /// What was written under a key of a ConfigMap.
+    pub(crate) fn text(&self, kind: ObjectKind, name: &str, key: &str) -> String {
+        self.texts[&(kind, name.to_owned())][key].clone()
+    }
+
+    pub(crate) fn resource_version(&self, kind: ObjectKind, name: &str) -> Option<String> {
+        self.world
+            .live(kind, name)?
+            .metadata
+            .resource_version
+            .clone()
+    }
+
+    /// A condition of an object's status.
+    pub(crate) fn condition(&self, kind: ObjectKind, name: &str, condition: &str) -> Value {
+        let object = whole(&self.world, kind, name);
+        let conditions = object["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        conditions
+            .into_iter()
+            .find(|told| told["type"] == condition)
+            .unwrap_or_default()
     }
 
     /// Passes over all kinds until nothing is left to do or to say. Panics where that takes too long; false where the
@@ -440,7 +484,9 @@ impl Cluster {
             .extend([value]);
         pod.metadata.resource_version = Some(self.tick());
         self.world.pods.insert(pod);
-        self.adapt(&nudge.pod);
+        if !self.deaf {
+            self.adapt(&nudge.pod);
+        }
         Ok(())
     }
 

@@ -26,9 +26,9 @@ fn profile_matches(wanted: &SslProfile, live: &SslProfile) -> bool {
         other,
     } = wanted;
     *name == live.name
-        && agrees(ca_cert_file.as_ref(), live.ca_cert_file.as_ref())
-        && agrees(cert_file.as_ref(), live.cert_file.as_ref())
-        && agrees(private_key_file.as_ref(), live.private_key_file.as_ref())
+        && text(ca_cert_file.as_ref()) == text(live.ca_cert_file.as_ref())
+        && text(cert_file.as_ref()) == text(live.cert_file.as_ref())
+        && text(private_key_file.as_ref()) == text(live.private_key_file.as_ref())
         && agrees(*ordinal, Some(live.ordinal.unwrap_or(0)))
         && agrees(
             *oldest_valid_ordinal,

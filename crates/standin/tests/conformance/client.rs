@@ -15,7 +15,7 @@ const WAIT: Duration = Duration::from_secs(5);
 
 /// One management connection.
 pub(crate) struct Client {
-    pub(crate) connection: ConnectionHandle<()>,
+    _connection: ConnectionHandle<()>,
     _session: SessionHandle<()>,
     sender: Sender,
     receiver: Receiver,
@@ -50,7 +50,7 @@ impl Client {
             .await
             .unwrap();
         Self {
-            connection,
+            _connection: connection,
             _session: session,
             sender,
             receiver,

@@ -3,7 +3,15 @@
 //! Every fact runs against the stand-in, and against a real router too where `SPANWIRE_SKROUTERD`
 //! names its binary. Each fact starts processes of its own on ports of its own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "all of this is a test, helpers included"
+)]
+
 mod client;
+mod dump;
 mod link;
 mod management;
 mod pki;

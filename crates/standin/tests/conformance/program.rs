@@ -14,19 +14,16 @@ use tempfile::TempDir;
 /// One router program.
 pub(crate) struct Program {
     path: PathBuf,
-    pub(crate) is_real: bool,
 }
 
 /// All programs that a fact is asked of.
 pub(crate) fn programs() -> Vec<Program> {
     let standin = Program {
-        path: env!("CARGO_BIN_EXE_spanwire-standin").into(),
-        is_real: false,
+        path: env!("CARGO_BIN_EXE_spanwire-standin").into()
     };
     let real = std::env::var_os("SPANWIRE_SKROUTERD");
     let real = real.map(|path| Program {
-        path: path.into(),
-        is_real: true,
+        path: path.into()
     });
     std::iter::once(standin).chain(real).collect()
 }
@@ -178,9 +175,6 @@ impl Router {
         }
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
 }
 
 impl Drop for Router {

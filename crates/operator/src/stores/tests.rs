@@ -1,0 +1,162 @@
+//! What a store does between the watch and the doorbell.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::controller::ReconcileRequest;
+use serde_json::json;
+use spanwire_plan::facts::SecretFacts;
+
+use super::bodies::Body;
+use super::*;
+use crate::controllers::KINDS;
+
+type Rung = kube::core::PartialObjectMeta<Certificate>;
+
+fn stores() -> (
+    Stores,
+    futures::stream::BoxStream<'static, ReconcileRequest<Rung>>,
+) {
+    let (bells, mut queues) = Bells::new(&KINDS);
+    let queue = queues.remove(&ObjectKind::Certificate).unwrap();
+    (Stores::new("home", bells), queue.requests::<Certificate>())
+}
+
+fn certificate(name: &str, version: &str) -> Seen<Certificate> {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": version},
+        "spec": {"ca": "ca", "subject": name},
+    }))
+    .unwrap()
+}
+
+fn metadata(name: &str, version: &str) -> ObjectMeta {
+    serde_json::from_value(json!({"name": name, "namespace": "a", "resourceVersion": version}))
+        .unwrap()
+}
+
+fn facts(name: &str, version: &str) -> Facts {
+    Facts::Secret(SecretFacts {
+        metadata: metadata(name, version),
+        ..SecretFacts::default()
+    })
+}
+
+/// Names that the certificates' doorbell has rung for, without waiting for more.
+fn rung(queue: &mut futures::stream::BoxStream<'static, ReconcileRequest<Rung>>) -> Vec<String> {
+    use futures::{FutureExt, StreamExt};
+    let mut names = Vec::new();
+    while let Some(Some(request)) = queue.next().now_or_never() {
+        names.push(request.obj_ref.name);
+    }
+    names
+}
+
+fn read(name: &str, version: &str) -> Body {
+    Body {
+        namespace: "a".to_owned(),
+        kind: ObjectKind::Secret,
+        name: name.to_owned(),
+        revision: version.to_owned(),
+        tries: 0,
+    }
+}
+
+#[test]
+fn the_store_knows_before_the_doorbell_rings() {
+    let (stores, mut queue) = stores();
+    stores.keep(certificate("leaf", "1"));
+    assert!(stores.world("a").certificates.get("leaf").is_some());
+    assert!(rung(&mut queue).contains(&"leaf".to_owned()));
+}
+
+#[test]
+fn an_object_that_is_known_at_this_revision_is_no_news() {
+    let (stores, mut queue) = stores();
+    stores.keep(certificate("leaf", "1"));
+    rung(&mut queue);
+    stores.keep(certificate("leaf", "1"));
+    assert_eq!(rung(&mut queue), Vec::<String>::new());
+}
+
+#[test]
+fn a_deletion_wakes_those_who_depended_on_it() {
+    let (stores, mut queue) = stores();
+    stores.keep(certificate("ca", "1"));
+    stores.keep(certificate("leaf", "2"));
+    rung(&mut queue);
+    stores.forget::<Seen<Certificate>>("a", "ca");
+    assert!(stores.world("a").certificates.get("ca").is_none());
+    assert!(rung(&mut queue).contains(&"leaf".to_owned()));
+}
+
+#[test]
+fn no_pass_while_a_named_body_is_being_read() {
+    let (stores, mut queue) = stores();
+    stores.see_body(ObjectKind::Secret, &metadata("ca", "7"));
+    stores.keep(certificate("leaf", "1"));
+    rung(&mut queue);
+    assert!(
+        stores
+            .world_for(ObjectKind::Certificate, "a", "leaf")
+            .is_none()
+    );
+    stores.learn(&read("ca", "7"), facts("ca", "7"));
+    assert!(stores.world("a").secrets.get("ca").is_some());
+    assert!(rung(&mut queue).contains(&"leaf".to_owned()));
+    assert!(
+        stores
+            .world_for(ObjectKind::Certificate, "a", "leaf")
+            .is_some()
+    );
+}
+
+#[test]
+fn a_body_that_moved_on_while_it_was_read_is_read_again() {
+    let (stores, _queue) = stores();
+    stores.see_body(ObjectKind::Secret, &metadata("ca", "7"));
+    stores.keep(certificate("leaf", "1"));
+    stores.see_body(ObjectKind::Secret, &metadata("ca", "9"));
+    stores.learn(&read("ca", "7"), facts("ca", "7"));
+    assert!(
+        stores
+            .world_for(ObjectKind::Certificate, "a", "leaf")
+            .is_none()
+    );
+    stores.learn(&read("ca", "9"), facts("ca", "9"));
+    assert!(
+        stores
+            .world_for(ObjectKind::Certificate, "a", "leaf")
+            .is_some()
+    );
+}
+
+#[test]
+fn a_secret_that_nobody_names_is_not_read() {
+    let (stores, _queue) = stores();
+    stores.keep(certificate("leaf", "1"));
+    stores.see_body(ObjectKind::Secret, &metadata("somebody-elses", "7"));
+    assert!(
+        stores
+            .world_for(ObjectKind::Certificate, "a", "leaf")
+            .is_some()
+    );
+    assert!(stores.world("a").secrets.is_empty());
+}
+
+#[test]
+fn codes_stay_outside_the_world() {
+    let (stores, _queue) = stores();
+    let mut grant: Seen<AccessGrant> = serde_json::from_value(json!({
+        "metadata": {"name": "grant", "namespace": "a", "uid": "1", "resourceVersion": "1"},
+        "spec": {"code": "chosen"}, "status": {"code": "minted"},
+    }))
+    .unwrap();
+    stores.codes.take_from_grant(&mut grant);
+    stores.keep(grant);
+    let printed = serde_json::to_string(&*stores.world("a")).unwrap();
+    assert!(
+        !printed.contains("chosen") && !printed.contains("minted"),
+        "{printed}"
+    );
+    assert!(printed.contains("present"));
+    assert!(stores.codes.grant("1").unwrap().digest.is_some());
+}
