@@ -8,6 +8,7 @@ use anyhow::Result;
 
 use crate::binaries::Binaries;
 use crate::image::{Content, Entry, Image};
+use crate::real_router::{self, RealRouter};
 use crate::{Say, command, workspace};
 
 /// Holds a pod's namespaces open.
@@ -82,18 +83,27 @@ pub fn spanwire(programs: &Path, dir: &Path) -> Result<Archive> {
     archive(&image, dir.join("state/spanwire.tar"))
 }
 
-/// Writes the router's image: the stand-in behind its launcher.
+/// Writes the router's image: the launcher, and behind it the stand-in or the real router that the environment names.
 pub fn router(programs: &Path, dir: &Path) -> Result<Archive> {
+    let real = RealRouter::named()?;
+    let mut files = vec![
+        file("spanwire-standin", programs.join("spanwire-standin")),
+        Entry {
+            path: "tmp".into(),
+            content: Content::Folder { is_shared: true },
+        },
+    ];
+    let entrypoint: &[&str] = match &real {
+        Some(router) => {
+            files.extend(router.files()?);
+            &real_router::LAUNCH
+        }
+        None => &["/spanwire-standin", "launch"],
+    };
     let image = Image {
         reference: ROUTER,
-        files: vec![
-            file("spanwire-standin", programs.join("spanwire-standin")),
-            Entry {
-                path: "tmp".into(),
-                content: Content::Folder { is_shared: true },
-            },
-        ],
-        entrypoint: &["/spanwire-standin", "launch"],
+        files,
+        entrypoint,
         environment: &[],
         user: USER,
     };

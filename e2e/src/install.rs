@@ -43,16 +43,7 @@ pub fn definitions(kubectl: &Kubectl) -> Result<()> {
 ///
 /// `scratch` is a folder for the patched manifests.
 pub fn operator(kubectl: &Kubectl, settings: &Settings<'_>, scratch: &Path) -> Result<()> {
-    // TODO before commit: config/default alone, once config/rbac is generated
-    let whole = if workspace::root().join("config/rbac").exists() {
-        vec!["config/default"]
-    } else {
-        vec!["crds", "config/deploy"]
-    };
-    let base: Vec<_> = whole
-        .iter()
-        .map(|part| workspace::relative(&workspace::root().join(part), scratch))
-        .collect();
+    let base = workspace::relative(&workspace::root().join("config/default"), scratch);
     std::fs::create_dir_all(scratch).with_context(|| format!("make {}", scratch.display()))?;
     let path = scratch.join("kustomization.yaml");
     std::fs::write(&path, serde_json::to_vec_pretty(&overlay(&base, settings))?)
@@ -100,7 +91,7 @@ pub fn is_rolled_out(deployment: &Value) -> bool {
         && status["replicas"].as_i64() == wanted
 }
 
-fn overlay(base: &[std::path::PathBuf], settings: &Settings<'_>) -> Value {
+fn overlay(base: &Path, settings: &Settings<'_>) -> Value {
     let mut container = json!({"name": "controller"});
     let mut environment = Vec::new();
     if let Some(image) = settings.image {
@@ -121,7 +112,7 @@ fn overlay(base: &[std::path::PathBuf], settings: &Settings<'_>) -> Value {
     json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": base,
+        "resources": [base],
         "patches": [{"patch": patch.to_string()}],
     })
 }

@@ -22,6 +22,7 @@ pub mod namespace;
 pub mod network;
 pub mod node;
 pub mod pki;
+pub mod real_router;
 pub mod residue;
 pub mod skip;
 pub mod tally;

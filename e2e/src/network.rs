@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -24,7 +24,7 @@ pub const SERVICES: &str = "10.203.0.0/16";
 /// The address of Service `kubernetes`.
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 203, 0, 1);
 /// Behind every other route to the same range.
-const LAST_RESORT: &str = "metric 4096";
+const LAST_RESORT: &str = "4096";
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// A cluster's place on the bridge.
@@ -66,9 +66,7 @@ pub fn join(keeper: &Keeper) -> Result<Place> {
         .map(|index| Place { index })
         .find(|place| !is_there(&place.port()));
     let place = place.context("no free address on the bridge: too many clusters")?;
-    if !is_there(BRIDGE) {
-        batch(Command::new("ip"), &bridge())?;
-    }
+    make_bridge()?;
     let (port, mac, pid) = (place.port(), place.mac(), keeper.pid);
     let outside = format!(
         "link add {port} type veth peer name eth0 address {mac} netns {pid}\n\
@@ -105,30 +103,50 @@ pub fn join(keeper: &Keeper) -> Result<Place> {
 pub fn leave(place: Option<Place>) -> Result<()> {
     let _lock = lock()?;
     // The kernel gets round to this by itself, but not at once.
-    if let Some(port) = place.map(Place::port).filter(|port| is_there(port)) {
-        batch(Command::new("ip"), &format!("link del {port}\n"))
-            .or_else(|error| if is_there(&port) { Err(error) } else { Ok(()) })?;
+    if let Some(port) = place.map(Place::port) {
+        remove(&["link", "delete", &port]);
     }
     let ports = Path::new("/sys/class/net").join(BRIDGE).join("brif");
     if std::fs::read_dir(ports).is_ok_and(|mut ports| ports.next().is_none()) {
-        let lines = format!(
-            "route del unreachable {NODES} {LAST_RESORT}\n\
-             route del unreachable {PODS} {LAST_RESORT}\n\
-             link del {BRIDGE}\n"
-        );
-        batch(Command::new("ip"), &lines)?;
+        for range in [NODES, PODS] {
+            remove(&[
+                "route",
+                "delete",
+                "unreachable",
+                range,
+                "metric",
+                LAST_RESORT,
+            ]);
+        }
+        remove(&["link", "delete", BRIDGE]);
     }
     Ok(())
 }
 
-fn bridge() -> String {
-    format!(
-        "link add {BRIDGE} address 02:00:0a:c9:00:01 type bridge\n\
-         address add 10.201.0.1/16 dev {BRIDGE}\n\
+/// Removes something that may be gone already; not to be interrupted.
+fn remove(what: &[&str]) {
+    let _ = Command::new("ip")
+        .args(what)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+}
+
+/// Makes the bridge, or completes what an earlier run made of it.
+fn make_bridge() -> Result<()> {
+    if !is_there(BRIDGE) {
+        batch(
+            Command::new("ip"),
+            &format!("link add {BRIDGE} address 02:00:0a:c9:00:01 type bridge\n"),
+        )?;
+    }
+    let lines = format!(
+        "address replace 10.201.0.1/16 dev {BRIDGE}\n\
          link set {BRIDGE} up\n\
-         route replace unreachable {NODES} {LAST_RESORT}\n\
-         route replace unreachable {PODS} {LAST_RESORT}\n"
-    )
+         route replace unreachable {NODES} metric {LAST_RESORT}\n\
+         route replace unreachable {PODS} metric {LAST_RESORT}\n"
+    );
+    batch(Command::new("ip"), &lines)
 }
 
 fn entered(keeper: &Keeper, program: &str) -> Command {

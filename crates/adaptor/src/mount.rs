@@ -79,16 +79,13 @@ impl Mount {
     /// Returns when the folder may have changed since it was read. May be dropped and called again.
     pub(crate) async fn changed(&mut self) {
         loop {
-            let pause = if self.watcher.is_some() {
-                POLL
-            } else {
-                POLL_BLIND
-            };
             tokio::select! {
                 _ = self.bell.1.changed() => return,
-                () = sleep(pause) => {}
+                () = sleep_until(self.poll) => {}
             }
-            if self.watcher.is_none() && self.watch().is_ok() {
+            let is_blind = self.watcher.is_none();
+            self.poll = Instant::now() + if is_blind { POLL_BLIND } else { POLL };
+            if is_blind && self.watch().is_ok() {
                 return;
             }
             if self.target().ok() != self.seen {

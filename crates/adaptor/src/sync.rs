@@ -39,7 +39,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 const GIVEN_UP: Duration = Duration::from_secs(3);
 
 /// How often the router is compared with what is wanted although nothing happened: somebody else may have changed it.
-const RESYNC: Duration = Duration::from_secs(60);
+const RESYNC: Duration = Duration::from_mins(1);
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_secs(1);

@@ -86,8 +86,8 @@ pub struct RouterAccessRole {
     #[schemars(extend("enum" = ["inter-router", "edge", "normal"]))]
     pub name: String,
 
-    /// The port to listen on. If left out, 55671 for `inter-router`, 45671 for `edge` and 5671 for `normal`; the router
-    /// pod itself uses 5671, 5672, 9000, 9090 and 9191, so `normal` needs another one.
+    /// The port to listen on. If left out, 55671 for `inter-router` and 45671 for `edge`; `normal` needs one. Not 5671,
+    /// 5672, 9000, 9090 or 9191, which the router pod uses itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,

@@ -19,6 +19,7 @@ use spanwire_plan::settle::{self, FIELD_MANAGER};
 use spanwire_plan::{Plan, labels};
 
 use crate::error::{CallServer, within};
+use crate::lease::Leading;
 use crate::pki::{MakeCredential, ReadSigner};
 use crate::redeem::Pool;
 use crate::telemetry::{Done, Metrics, Write};
@@ -29,6 +30,8 @@ pub struct Workshop {
     pub client: Client,
     /// For redemptions, which are remote and do not run on a pass.
     pub pool: Pool,
+    /// Whether this replica may write: asked again before each stage, as a pass may outlive the lease.
+    pub leading: Leading,
     /// Where writes are counted.
     pub metrics: Arc<Metrics>,
 }
@@ -113,6 +116,10 @@ impl Workshop {
     pub async fn carry_out(&self, plan: &Plan) -> Outcome {
         let mut outcome = Outcome::default();
         for stage in &plan.stages {
+            if !self.leading.is_leading() {
+                outcome.stale = true;
+                break;
+            }
             let before = outcome.failures.len();
             self.try_stage(stage, &mut outcome).await;
             if outcome.stale || stage.gate && outcome.failures.len() > before {

@@ -16,6 +16,7 @@ use spanwire_api::{
 };
 use spanwire_plan::Kind;
 use spanwire_plan::plan::ObjectKind;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::driver::{Held, Shell};
@@ -33,9 +34,11 @@ pub const KINDS: [ObjectKind; 8] = [
     ObjectKind::Deployment,
 ];
 
-/// Starts every watch, and a controller for each kind that is reconciled.
+/// Starts every watch, and a controller for each kind that is reconciled. `leads` tells when this replica begins to act
+/// and when it stops.
 pub fn start(
     shell: &Arc<Shell>,
+    mut leads: watch::Receiver<bool>,
     watches: &mut Watches,
     mut queues: HashMap<ObjectKind, Queue>,
     tasks: &mut JoinSet<()>,
@@ -86,7 +89,6 @@ pub fn start(
         let shell = shell.clone();
         async move {
             filled.complete().await;
-            let mut leads = shell.leads.clone();
             while leads.wait_for(|leads| *leads).await.is_ok() {
                 tracing::info!("Began to reconcile");
                 shell.stores.ring_all();

@@ -19,12 +19,13 @@ use spanwire_plan::plan::{Config, ObjectKind, Status};
 use spanwire_plan::report::report;
 use spanwire_plan::world::controls;
 use spanwire_plan::{Env, Kind, Plan, Seen, World};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::act::{Outcome, Workshop};
 use crate::clock::Clock;
 use crate::error::CallServer;
+use crate::lease::Leading;
 use crate::publish::Publisher;
 use crate::stores::Stores;
 use crate::telemetry::{Done, Metrics, OfKind, Pass, Write};
@@ -58,7 +59,7 @@ pub struct Shell {
     /// What time it is.
     pub clock: Clock,
     /// Whether this replica is the one that acts.
-    pub leads: watch::Receiver<bool>,
+    pub leading: Leading,
     /// Where passes are counted.
     pub metrics: Arc<Metrics>,
     places: Semaphore,
@@ -90,7 +91,7 @@ impl Shell {
         publisher: Arc<Publisher>,
         config: Config,
         clock: Clock,
-        leads: watch::Receiver<bool>,
+        leading: Leading,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
@@ -99,7 +100,7 @@ impl Shell {
             publisher,
             config,
             clock,
-            leads,
+            leading,
             metrics,
             places: Semaphore::new(CONCURRENCY),
             failures: Mutex::default(),
@@ -112,7 +113,7 @@ impl Shell {
         let Ok(_place) = self.places.acquire().await else {
             return Action::await_change();
         };
-        if !*self.leads.borrow() {
+        if !self.leading.is_leading() {
             return Action::await_change();
         }
         let began = Instant::now();

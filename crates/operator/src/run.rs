@@ -14,7 +14,6 @@ use kube::Client;
 use spanwire_plan::Config;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +23,7 @@ use crate::clock::Clock;
 use crate::controllers;
 use crate::door::Door;
 use crate::driver::Shell;
+use crate::lease::Lease;
 use crate::publish::Publisher;
 use crate::redeem::{self, Pool};
 use crate::stores::{Bells, Reader, Stores, Watches};
@@ -31,6 +31,8 @@ use crate::telemetry::{self, Health, Metrics};
 
 /// How long a stopping operator goes on serving, so that a Service has time to send its clients elsewhere.
 const DRAIN: Duration = Duration::from_secs(5);
+/// The Lease that replicas agree by, in the operator's own namespace.
+const LEASE: &str = "spanwire-controller";
 /// How often the event loop says that it turns.
 const BEAT: Duration = Duration::from_secs(5);
 
@@ -95,12 +97,14 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         };
         door.open(listener, stop.clone(), &mut tasks)?;
     }
-    let (_leads, leading) = watch::channel(true);
+    let lease = Lease::new(client.clone(), clock, &config.namespace, LEASE, &args.identity);
+    let (leads, leading) = (lease.changes(), lease.leading());
     let shell = Arc::new(Shell::new(
         stores.clone(),
         Workshop {
             client: client.clone(),
             pool,
+            leading: leading.clone(),
             metrics: metrics.clone(),
         },
         publisher,
@@ -110,7 +114,10 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         metrics,
     ));
     let mut watches = Watches::new(client.clone(), args.scope(), stores.clone());
-    controllers::start(&shell, &mut watches, queues, &mut tasks);
+    controllers::start(&shell, leads, &mut watches, queues, &mut tasks);
+    let resign = CancellationToken::new();
+    let mut election = JoinSet::new();
+    election.spawn(lease.run(resign.clone()));
     tasks.spawn(Reader { client, stores }.run());
     let filled = watches.filled();
     tasks.spawn(async move {
@@ -124,6 +131,9 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
     }
     tracing::info!("Began to stop");
     health.stop();
+    // The next leader begins at once, while this one goes on serving.
+    resign.cancel();
+    election.join_next().await;
     tokio::select! {
         () = tokio::time::sleep(DRAIN) => {}
         _ = terminate.recv() => {}

@@ -184,6 +184,16 @@ impl Stores {
             gone.is_some()
         });
         self.tell(K::KIND, namespace, name, news);
+        self.leave(namespace);
+    }
+
+    /// Lets go of a namespace of which nothing is left.
+    fn leave(&self, namespace: &str) {
+        let mut spaces = self.write();
+        let is_bare = |space: &Space| space.revisions.is_empty() && space.world.is_bare();
+        if spaces.by_name.get(namespace).is_some_and(is_bare) {
+            spaces.by_name.remove(namespace);
+        }
     }
 
     /// The names of all known objects of a kind.

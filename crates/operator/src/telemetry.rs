@@ -7,6 +7,7 @@ mod health;
 mod metrics;
 
 use std::convert::Infallible;
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,7 @@ pub fn start_logs(format: LogFormat, filter: &str) -> Result<(), StartLogs> {
     })?;
     let logs = tracing_subscriber::fmt()
         .with_env_filter(parsed)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => logs.finish().try_init()?,

@@ -47,13 +47,12 @@ pub(crate) fn plan(link: &Link, world: &World, env: &Env<'_>) -> Plan {
 }
 
 pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
-    use ObjectKind::{ConfigMap, Deployment, Pod, ReplicaSet, RouterAccess, Secret};
     let is_read = match changed {
         Changed::Object(ObjectKind::Secret, name) if *name != names::CREDENTIALS => {
             return world
                 .links
                 .fitting()
-                .filter(|link| link.spec.tls_credentials.as_deref() == Some(*name))
+                .filter(|link| reads(link, name, world))
                 .filter_map(|link| link.metadata.name.clone())
                 .collect();
         }
@@ -63,12 +62,12 @@ pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
         _ => changed.is_of(&[
             ObjectKind::Site,
             ObjectKind::Link,
-            RouterAccess,
-            Secret,
-            ConfigMap,
-            Deployment,
-            ReplicaSet,
-            Pod,
+            ObjectKind::RouterAccess,
+            ObjectKind::SecuredAccess,
+            ObjectKind::Secret,
+            ObjectKind::Deployment,
+            ObjectKind::ReplicaSet,
+            ObjectKind::Pod,
         ]),
     };
     if is_read {
@@ -76,6 +75,12 @@ pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
     } else {
         Vec::new()
     }
+}
+
+/// Whether the plan for a Link may depend on this Secret: its own, or, while it waits for room, any.
+fn reads(link: &Link, secret: &str, world: &World) -> bool {
+    let own = link.spec.tls_credentials.as_deref().unwrap_or_default();
+    own == secret || !is_stored(&names::link_profile(own), world)
 }
 
 pub(crate) fn references(link: &Link) -> Vec<(ObjectKind, String)> {

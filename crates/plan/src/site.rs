@@ -62,26 +62,23 @@ pub(crate) fn plan(site: &Site, world: &World, env: &Env<'_>) -> Plan {
 }
 
 pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
-    use ObjectKind::{
-        Certificate, ConfigMap, Deployment, Link, Pod, ReplicaSet, Role, RoleBinding, RouterAccess,
-        Secret, Service, ServiceAccount,
-    };
-    let read = [
+    let is_read = changed.is_of(&[
         ObjectKind::Site,
-        Link,
-        RouterAccess,
-        Certificate,
-        Secret,
-        ConfigMap,
-        Service,
-        ServiceAccount,
-        Role,
-        RoleBinding,
-        Deployment,
-        ReplicaSet,
-        Pod,
-    ];
-    if changed.is_of(&read) {
+        ObjectKind::Link,
+        ObjectKind::RouterAccess,
+        ObjectKind::SecuredAccess,
+        ObjectKind::Certificate,
+        ObjectKind::Secret,
+        ObjectKind::ConfigMap,
+        ObjectKind::Service,
+        ObjectKind::ServiceAccount,
+        ObjectKind::Role,
+        ObjectKind::RoleBinding,
+        ObjectKind::Deployment,
+        ObjectKind::ReplicaSet,
+        ObjectKind::Pod,
+    ]);
+    if is_read {
         all(&world.sites)
     } else {
         Vec::new()

@@ -220,6 +220,47 @@ pub enum LiveContent<'w> {
 }
 
 impl World {
+    /// Whether nothing is known of the namespace.
+    pub fn is_bare(&self) -> bool {
+        let Self {
+            namespace: _,
+            sites,
+            links,
+            router_accesses,
+            secured_accesses,
+            certificates,
+            access_grants,
+            access_tokens,
+            secrets,
+            config_maps,
+            services,
+            service_accounts,
+            roles,
+            role_bindings,
+            deployments,
+            replica_sets,
+            pods,
+            grant_server: _,
+            attempts: _,
+        } = self;
+        sites.is_empty()
+            && links.is_empty()
+            && router_accesses.is_empty()
+            && secured_accesses.is_empty()
+            && certificates.is_empty()
+            && access_grants.is_empty()
+            && access_tokens.is_empty()
+            && secrets.is_empty()
+            && config_maps.is_empty()
+            && services.is_empty()
+            && service_accounts.is_empty()
+            && roles.is_empty()
+            && role_bindings.is_empty()
+            && deployments.is_empty()
+            && replica_sets.is_empty()
+            && pods.is_empty()
+    }
+
     /// The Site that is active here: the one that owns the router's ConfigMap, else the oldest.
     pub fn site(&self) -> Option<&Site> {
         let owner = self.config_maps.get(names::ROUTER).and_then(|config| {

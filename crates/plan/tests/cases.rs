@@ -25,7 +25,12 @@ fn every_world_gives_its_plan() {
             wrong.push(format!("{}:\n{}", case.name, difference(&kept, &plan)));
         }
     }
-    assert!(wrong.is_empty(), "{} cases differ; if that is meant: BLESS=1\n\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} cases differ; if that is meant: BLESS=1\n\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// A World that prints as something else than it was read from would be no use in a bug report.
@@ -35,19 +40,36 @@ fn every_world_prints_as_itself() {
         let printed = serde_saphyr::to_string(&case.world).unwrap();
         let again: spanwire_plan::World = serde_saphyr::from_str(&printed)
             .unwrap_or_else(|error| panic!("{}: {error}\n{printed}", case.name));
-        assert_eq!(serde_saphyr::to_string(&again).unwrap(), printed, "{}", case.name);
+        assert_eq!(
+            serde_saphyr::to_string(&again).unwrap(),
+            printed,
+            "{}",
+            case.name
+        );
     }
 }
 
 /// The lines that are only in one of them, in order.
 fn difference(kept: &str, now: &str) -> String {
     let (kept, now): (Vec<_>, Vec<_>) = (kept.lines().collect(), now.lines().collect());
-    let same = kept.iter().zip(&now).take_while(|(kept, now)| kept == now).count();
+    let same = kept
+        .iter()
+        .zip(&now)
+        .take_while(|(kept, now)| kept == now)
+        .count();
     let rest = kept[same..].iter().rev().zip(now[same..].iter().rev());
     let tail = rest.take_while(|(kept, now)| kept == now).count();
     let show = |sign: &str, lines: &[&str]| {
         let lines = &lines[same..lines.len() - tail];
-        lines.iter().map(|line| format!("  {sign} {line}\n")).collect::<String>()
+        lines
+            .iter()
+            .map(|line| format!("  {sign} {line}\n"))
+            .collect::<String>()
     };
-    format!("  at line {}\n{}{}", same + 1, show("-", &kept), show("+", &now))
+    format!(
+        "  at line {}\n{}{}",
+        same + 1,
+        show("-", &kept),
+        show("+", &now)
+    )
 }

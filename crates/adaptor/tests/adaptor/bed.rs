@@ -7,7 +7,7 @@ use spanwire_router::report::Report;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -117,6 +117,10 @@ impl Pod {
 
     pub(crate) fn metrics(&self) -> String {
         get(&self.health, "/metrics").1
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
     }
 
     pub(crate) fn log(&self) -> String {

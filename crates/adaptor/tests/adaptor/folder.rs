@@ -43,6 +43,15 @@ impl Folder {
         self
     }
 
+    /// Adds a credential that is a CA and nothing else.
+    pub(crate) fn authority(&mut self, profile: &str, ca: &str) -> &mut Self {
+        let ca = self.file(profile, Suffix::Ca, ca);
+        self.profiles
+            .0
+            .insert(profile.to_owned(), Profile::new(Some(ca), None, None));
+        self
+    }
+
     fn file(&mut self, profile: &str, suffix: Suffix, content: &str) -> File {
         let key = file_key(profile, suffix);
         self.files.insert(key.clone(), content.into());

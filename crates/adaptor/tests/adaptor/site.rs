@@ -49,6 +49,19 @@ impl Sites {
     }
 }
 
+impl Sites {
+    /// Gives the router of `east` a new version of its credential.
+    pub(crate) fn rotate_east(&mut self) {
+        let renewed = self.authority.issue("east");
+        let revision = self.east.folder.credential("west-profile", &renewed).swap();
+        let version = self.east.folder.version("west-profile");
+        self.east
+            .reported("the new version is in force", &revision, |report| {
+                report.credentials.get("west-profile") == Some(&version)
+            });
+    }
+}
+
 /// Whether the link to `west` is up.
 pub(crate) fn is_up(report: &Report) -> bool {
     report.links.get("west").is_some_and(|link| link.up)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 /// How long a lease is its holder's without a change, in seconds. Written into the lease, and believed of others.
@@ -122,6 +122,7 @@ impl Election {
             .unwrap_or_default();
         let is_mine = seen.and_then(holder) == Some(&self.identity);
         let transitions = old.lease_transitions.unwrap_or_default();
+        let renewal = differing(wall, &old);
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(DURATION),
@@ -129,7 +130,7 @@ impl Election {
                 .acquire_time
                 .filter(|_| is_mine)
                 .or(Some(MicroTime(wall))),
-            renew_time: Some(MicroTime(wall)),
+            renew_time: Some(MicroTime(renewal)),
             lease_transitions: Some(if is_mine || seen.is_none() {
                 transitions
             } else {
@@ -138,6 +139,15 @@ impl Election {
             ..LeaseSpec::default()
         }
     }
+}
+
+/// A time that is not the one before, even if the wall clock is set back to it: others see by the change that the
+/// holder lives.
+fn differing(wall: Timestamp, old: &LeaseSpec) -> Timestamp {
+    if old.renew_time.as_ref().is_none_or(|before| before.0 != wall) {
+        return wall;
+    }
+    wall.checked_add(SignedDuration::from_micros(1)).unwrap_or(wall)
 }
 
 fn holder(lease: &Lease) -> Option<&String> {
@@ -244,6 +254,20 @@ mod tests {
         election.granted(held_by("me", 1), start);
         election.observe(None, after(start, 1));
         assert!(!election.is_leading(after(start, 1)));
+    }
+
+    #[test]
+    fn every_renewal_is_seen_whatever_the_wall_clock_does() {
+        let (mut election, start) = (Election::new("me"), Instant::now());
+        let mut before = held_by("me", 1);
+        for turn in 0..4 {
+            election.granted(before.clone(), after(start, turn));
+            let Step::Replace(lease) = election.step(after(start, turn), wall()) else {
+                panic!("it waits")
+            };
+            assert_ne!(lease.spec, before.spec);
+            before = lease;
+        }
     }
 
     #[test]

@@ -146,6 +146,7 @@ impl Stores {
             }
         };
         self.settle_reading(kind, namespace, name, known);
+        self.leave(namespace);
     }
 
     /// Names of the Secrets or ConfigMaps that the watch has told of.

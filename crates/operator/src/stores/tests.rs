@@ -160,3 +160,14 @@ fn codes_stay_outside_the_world() {
     assert!(printed.contains("present"));
     assert!(stores.codes.grant("1").unwrap().digest.is_some());
 }
+
+#[test]
+fn nothing_is_kept_of_a_namespace_that_is_gone() {
+    let (stores, _queue) = stores();
+    stores.see_body(ObjectKind::Secret, &metadata("ca", "7"));
+    stores.keep(certificate("leaf", "1"));
+    stores.forget::<Seen<Certificate>>("a", "leaf");
+    assert_eq!(stores.namespaces(), ["a"]);
+    stores.lose_body(ObjectKind::Secret, "a", "ca");
+    assert_eq!(stores.namespaces(), Vec::<String>::new());
+}

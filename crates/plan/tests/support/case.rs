@@ -3,7 +3,7 @@
 //! `cases/<kind>/<what_happens>/world.yaml` is two YAML documents: what is asked (the object, the time, and the
 //! configuration where it is not the default), and a World as it prints. `plan.yaml` beside it is the answer.
 
-#![allow(dead_code, reason = "each test target uses its share")]
+#![allow(dead_code, unreachable_pub, reason = "each test target uses its share")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,29 +37,47 @@ impl Case {
     /// Every case, by name.
     pub fn all() -> Vec<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-        let mut cases: Vec<Self> =
-            folders(&root).iter().flat_map(|kind| folders(kind)).map(Self::read).collect();
+        let mut cases: Vec<Self> = folders(&root)
+            .iter()
+            .flat_map(|kind| folders(kind))
+            .map(Self::read)
+            .collect();
         cases.sort_by(|a, b| a.name.cmp(&b.name));
         assert!(!cases.is_empty(), "no cases in {}", root.display());
         cases
     }
 
     fn read(folder: PathBuf) -> Self {
-        let name: Vec<_> = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
+        let name: Vec<_> = folder
+            .iter()
+            .rev()
+            .take(2)
+            .map(|part| part.to_string_lossy())
+            .collect();
         let name = format!("{}/{}", name[1], name[0]);
         let text = fs::read_to_string(folder.join("world.yaml"))
             .unwrap_or_else(|error| panic!("{name}/world.yaml: {error}"));
-        let (question, world) =
-            text.split_once("\n---\n").unwrap_or_else(|| panic!("{name}: two documents are wanted"));
+        let (question, world) = text
+            .split_once("\n---\n")
+            .unwrap_or_else(|| panic!("{name}: two documents are wanted"));
         let question = serde_saphyr::from_str(question)
             .unwrap_or_else(|error| panic!("{name}: the question: {error}"));
-        let world =
-            serde_saphyr::from_str(world).unwrap_or_else(|error| panic!("{name}: the World: {error}"));
-        Self { folder, name, question, world }
+        let world = serde_saphyr::from_str(world)
+            .unwrap_or_else(|error| panic!("{name}: the World: {error}"));
+        Self {
+            folder,
+            name,
+            question,
+            world,
+        }
     }
 
     pub fn env(&self) -> Env<'_> {
-        Env { now: self.question.now, nonce: 7, config: &self.question.config }
+        Env {
+            now: self.question.now,
+            nonce: 7,
+            config: &self.question.config,
+        }
     }
 
     /// Which object is asked about.
@@ -67,7 +85,11 @@ impl Case {
         let (kind, name) = self.question.object.split_once('/').unwrap();
         let kind: ObjectKind = serde_json::from_value(kind.into())
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        Ref { kind, namespace: self.world.namespace.clone(), name: name.to_owned() }
+        Ref {
+            kind,
+            namespace: self.world.namespace.clone(),
+            name: name.to_owned(),
+        }
     }
 
     /// The answer.

@@ -177,6 +177,7 @@ impl Router {
 
 }
 
+impl Router { pub(crate) fn is_running(&mut self) -> bool { self.child.try_wait().unwrap().is_none() } }
 impl Drop for Router {
     fn drop(&mut self) {
         let _ = self.child.kill();
