@@ -50,9 +50,9 @@ impl Cluster {
     /// Starts a cluster; what an earlier run of the same name left is cleared first.
     pub fn start(binaries: &Binaries, wanted: Wanted<'_>, say: Say<'_>) -> Result<Cluster> {
         let dir = workspace::target().join(wanted.name);
-        let ending = Ending {
-            claim: Some(Claim::take(&dir)?),
-        };
+        let claim = Claim::take(&dir)?;
+        claim.clear()?;
+        let ending = Ending { claim: Some(claim) };
         for folder in ["logs", "state", "bin"] {
             std::fs::create_dir_all(dir.join(folder))
                 .with_context(|| format!("make {}", dir.display()))?;

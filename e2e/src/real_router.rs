@@ -104,10 +104,14 @@ impl RealRouter {
             }
             _ => None,
         });
-        let plugins = objects
-            .iter()
-            .filter_map(|path| Some(path.parent()?.join("sasl2/libanonymous.so")));
-        let plugin = plugins.into_iter().find(|path| path.exists());
+        // SASL looks below /usr, the loader says /lib.
+        let plugins = objects.iter().filter_map(|path| {
+            path.parent()?
+                .join("sasl2/libanonymous.so")
+                .canonicalize()
+                .ok()
+        });
+        let plugin = plugins.into_iter().next();
         for object in modules.chain(plugin.clone()).collect::<Vec<_>>() {
             closure(&object, &mut objects)?;
         }

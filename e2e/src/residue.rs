@@ -36,7 +36,7 @@ struct Record {
 }
 
 impl Claim {
-    /// Takes the folder: clears what an earlier run left, or says who uses it.
+    /// Takes the folder and ends a cluster that was kept in it, or says that another run uses it.
     pub fn take(dir: &Path) -> Result<Claim> {
         std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
         let path = dir.join("lock");
@@ -49,7 +49,6 @@ impl Claim {
             _lock: lock,
         };
         claim.end_keeper();
-        claim.clear(&["lock"])?;
         Ok(claim)
     }
 
@@ -68,12 +67,17 @@ impl Claim {
             .with_context(|| format!("write {}", path.display()))
     }
 
-    /// Removes what a cluster that has ended leaves: control groups, the bridge, all files but its logs.
-    pub fn tidy(&self) -> Result<()> {
-        self.clear(&KEPT)
+    /// Removes all that an earlier run left.
+    pub fn clear(&self) -> Result<()> {
+        self.clear_but(&["lock"])
     }
 
-    fn clear(&self, kept: &[&str]) -> Result<()> {
+    /// Removes what a cluster that has ended leaves: control groups, the bridge, all files but its logs.
+    pub fn tidy(&self) -> Result<()> {
+        self.clear_but(&KEPT)
+    }
+
+    fn clear_but(&self, kept: &[&str]) -> Result<()> {
         remove_control_groups(&self.dir.join(CONTAINERS));
         network::leave(self.recorded().and_then(|record| record.place))?;
         for entry in

@@ -263,12 +263,18 @@ fn attributes(entity: &Entity) -> OrderedMap<Value, Value> {
         .collect()
 }
 
-/// The body of an UPDATE: a file that is not named would stay.
+/// The body of an UPDATE: what it does not name would stay.
 fn update(profile: &SslProfile) -> OrderedMap<Value, Value> {
     let mut body = attributes(&Entity::SslProfile(profile.clone()));
-    for file in ["caCertFile", "certFile", "privateKeyFile"] {
-        if body.get(&Value::from(file)).is_none() {
-            body.insert(Value::from(file), Value::Null);
+    for name in [
+        "caCertFile",
+        "certFile",
+        "privateKeyFile",
+        "protocols",
+        "ciphers",
+    ] {
+        if body.get(&Value::from(name)).is_none() {
+            body.insert(Value::from(name), Value::Null);
         }
     }
     body

@@ -188,7 +188,8 @@ impl Shell {
                 };
                 let outcome = Outcome::default();
                 let live = Some(&object.status);
-                self.tell(K::KIND, &stub, live, generation, &plan, &outcome).await
+                self.tell(K::KIND, &stub, live, generation, &plan, &outcome)
+                    .await
             }
         }
     }

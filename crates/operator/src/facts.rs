@@ -121,7 +121,7 @@ fn file_facts(name: &str, content: &[u8]) -> FileFacts {
         sha256: credentials::digest(content),
         ..FileFacts::default()
     };
-    if !name.ends_with(".crt") {
+    if name.strip_suffix(".crt").is_none() {
         return facts;
     }
     match certificate::facts(name, content) {

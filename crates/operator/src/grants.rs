@@ -79,18 +79,24 @@ pub struct SiteRecord {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Whom the server asks. Every answer is at once, from memory.
+/// A question that is answered at once, from memory.
+pub type Ask<T> = Arc<dyn Fn(&str) -> Option<T> + Send + Sync>;
+
+/// What tells of an event about a grant. It does not wait.
+pub type Announce = Arc<dyn Fn(&GrantRecord, Event) + Send + Sync>;
+
+/// Whom the server asks.
 #[derive(Clone)]
 pub struct Directory {
     /// SHA-256 of the code of the grant with this uid; none where there is no such grant, or no code yet. By itself,
     /// so that looking up a grant that exists takes no longer than one that does not.
-    pub code: Arc<dyn Fn(&str) -> Option<[u8; 32]> + Send + Sync>,
+    pub code: Ask<[u8; 32]>,
     /// The grant with this uid; none also where this operator does not control its namespace.
-    pub grant: Arc<dyn Fn(&str) -> Option<GrantRecord> + Send + Sync>,
+    pub grant: Ask<GrantRecord>,
     /// The active site of this namespace.
-    pub site: Arc<dyn Fn(&str) -> Option<SiteRecord> + Send + Sync>,
-    /// Tells what a person would want to know later about this grant. It must not wait.
-    pub announce: Arc<dyn Fn(&GrantRecord, Event) + Send + Sync>,
+    pub site: Ask<SiteRecord>,
+    /// Tells what a person would want to know later about a grant.
+    pub announce: Announce,
 }
 
 /// On what terms credentials are given out.

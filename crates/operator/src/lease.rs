@@ -134,7 +134,7 @@ impl Lease {
                     .await
                     .map_err(CallServer::from)
             }
-            Step::Replace(lease) => self.replace(lease).await,
+            Step::Replace(lease) => self.replace(*lease).await,
         };
         match answer {
             Ok(granted) => {

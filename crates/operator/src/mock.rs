@@ -163,8 +163,9 @@ impl State {
                 {
                     return refusal(409, "Conflict");
                 }
-                let patch: json_patch::Patch = serde_json::from_value(body).expect("a JSON patch");
-                match json_patch::patch(&mut live, &patch) {
+                let changes: json_patch::Patch =
+                    serde_json::from_value(body).expect("a JSON patch");
+                match json_patch::patch(&mut live, &changes) {
                     Ok(()) => (200, self.write(path, live)),
                     Err(_) => refusal(422, "Invalid"),
                 }

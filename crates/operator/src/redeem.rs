@@ -139,16 +139,10 @@ impl Shared {
     }
 
     async fn attempt(&self, redeem: &Redeem) {
-        let outcome = match self.outcome(redeem).await {
-            Ok(outcome) => outcome,
-            Err(Moved) => {
-                tracing::debug!(
-                    token = redeem.token,
-                    namespace = redeem.namespace,
-                    "Token has moved on"
-                );
-                return;
-            }
+        let Ok(outcome) = self.outcome(redeem).await else {
+            let (token, namespace) = (&redeem.token, &redeem.namespace);
+            tracing::debug!(token, namespace, "Token has moved on");
+            return;
         };
         let result = result(&outcome);
         self.metrics
@@ -157,10 +151,12 @@ impl Shared {
             .inc();
         let tries = self.count(redeem);
         let (token, namespace) = (&redeem.token, &redeem.namespace);
-        if outcome == Outcome::Stored {
-            tracing::info!(token, namespace, tries, "Redeemed");
-        } else {
-            tracing::info!(token, namespace, tries, result, "Could not redeem");
+        match &outcome {
+            Outcome::Stored => tracing::info!(token, namespace, tries, "Redeemed"),
+            Outcome::Unreachable(why) => {
+                tracing::debug!(token, namespace, tries, why, "Could not redeem yet");
+            }
+            _ => tracing::info!(token, namespace, tries, result, "Could not redeem"),
         }
         let attempt = Attempt {
             generation: redeem.generation,

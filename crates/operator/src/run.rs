@@ -97,7 +97,13 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         };
         door.open(listener, stop.clone(), &mut tasks)?;
     }
-    let lease = Lease::new(client.clone(), clock, &config.namespace, LEASE, &args.identity);
+    let lease = Lease::new(
+        client.clone(),
+        clock,
+        &config.namespace,
+        LEASE,
+        &args.identity,
+    );
     let (leads, leading) = (lease.changes(), lease.leading());
     let shell = Arc::new(Shell::new(
         stores.clone(),

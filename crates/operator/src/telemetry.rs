@@ -33,7 +33,7 @@ const CONNECTIONS: usize = 64;
 /// How long a client may take over its headers.
 const HEADERS: Duration = Duration::from_secs(5);
 /// How long a connection may last: scrapers come back.
-const CONNECTION: Duration = Duration::from_secs(120);
+const CONNECTION: Duration = Duration::from_mins(2);
 /// How long to wait when no connection can be accepted: nearly always for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 

@@ -430,7 +430,7 @@ pub enum Code {
 }
 
 /// The longest time between two looks at one object.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const LONGEST: Duration = Duration::from_hours(24);
 
 /// What is needed, and what is true.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -1,18 +1,25 @@
 //! Do credentials come before configuration, and does each object cost only itself?
 
-mod support;
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
-use std::time::{Duration, Instant};
+#[path = "support/cluster.rs"]
+mod cluster;
 
+use cluster::Cluster;
 use serde_json::{Value, json};
 use spanwire_plan::labels;
 use spanwire_plan::names;
-use spanwire_plan::plan::ObjectKind::{ConfigMap, Link, Pod, RouterAccess, Secret, Site};
-use support::Cluster;
+use spanwire_plan::plan::ObjectKind::{
+    ConfigMap, Deployment, Link, Pod, RouterAccess, Secret, Site,
+};
 
 fn site(spec: &Value) -> Cluster {
     let mut cluster = Cluster::default();
-    cluster.apply(Site, "west", spec.clone());
+    cluster.apply(Site, "west", spec);
     cluster.settle();
     cluster
 }
@@ -28,7 +35,7 @@ fn dial(cluster: &mut Cluster, name: &str) {
     cluster.apply(
         Link,
         name,
-        json!({
+        &json!({
             "endpoints": [
                 {"name": "inter-router", "host": host, "port": "55671"},
                 {"name": "edge", "host": host, "port": "45671"},
@@ -59,13 +66,9 @@ fn a_link_is_configured_in_four_writes_and_no_pod_is_made_anew() {
         link(&mut cluster, &format!("link-{number:03}"));
     }
     cluster.settle();
-    let deployment =
-        cluster.resource_version(spanwire_plan::plan::ObjectKind::Deployment, names::ROUTER);
+    let deployment = cluster.resource_version(Deployment, names::ROUTER);
     let before = cluster.log.len();
     link(&mut cluster, "one-more");
-    let began = Instant::now();
-    cluster.pass();
-    let took = began.elapsed();
     cluster.settle();
     let writes: Vec<&String> = cluster.log[before..].iter().collect();
     assert_eq!(writes[0], "apply Secret skupper-router-credentials");
@@ -83,10 +86,9 @@ fn a_link_is_configured_in_four_writes_and_no_pod_is_made_anew() {
         "{writes:#?}"
     );
     assert_eq!(
-        cluster.resource_version(spanwire_plan::plan::ObjectKind::Deployment, names::ROUTER),
+        cluster.resource_version(Deployment, names::ROUTER),
         deployment
     );
-    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]
@@ -268,7 +270,7 @@ fn an_access_that_is_not_asked_for_any_more_is_closed() {
     let mut cluster = site(&json!({"linkAccess": "nodeport"}));
     assert!(cluster.world.router_accesses.get(names::ROUTER).is_some());
     assert!(config(&cluster).contains("skupper-router-inter-router"));
-    cluster.apply(Site, "west", json!({"linkAccess": "none"}));
+    cluster.apply(Site, "west", &json!({"linkAccess": "none"}));
     cluster.settle();
     assert!(cluster.world.router_accesses.is_empty());
     assert!(!config(&cluster).contains("skupper-site-server"));
@@ -277,7 +279,7 @@ fn an_access_that_is_not_asked_for_any_more_is_closed() {
     cluster.apply(
         RouterAccess,
         names::ROUTER,
-        json!({
+        &json!({
             "roles": [{"name": "inter-router"}], "tlsCredentials": "mine",
         }),
     );
@@ -289,7 +291,7 @@ fn an_access_that_is_not_asked_for_any_more_is_closed() {
 fn a_second_router_comes_and_goes_without_touching_the_first() {
     let mut cluster = site(&json!({"linkAccess": "nodeport"}));
     let first: Vec<String> = cluster.world.pods.0.keys().cloned().collect();
-    cluster.apply(Site, "west", json!({"linkAccess": "nodeport", "ha": true}));
+    cluster.apply(Site, "west", &json!({"linkAccess": "nodeport", "ha": true}));
     cluster.settle();
     assert_eq!(cluster.world.pods.0.len(), 2);
     let peer = cluster.text(ConfigMap, names::ROUTER_2, "skrouterd.json");
@@ -297,7 +299,7 @@ fn a_second_router_comes_and_goes_without_touching_the_first() {
         peer.contains(r#"["connector",{"cost":1,"host":"skupper-router","name":"skupper-router""#)
     );
     assert!(!config(&cluster).contains("connector"));
-    cluster.apply(Site, "west", json!({"linkAccess": "nodeport"}));
+    cluster.apply(Site, "west", &json!({"linkAccess": "nodeport"}));
     cluster.settle();
     assert_eq!(
         cluster.world.pods.0.keys().cloned().collect::<Vec<_>>(),

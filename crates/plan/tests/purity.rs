@@ -1,5 +1,7 @@
 //! Can a plan do anything but think?
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

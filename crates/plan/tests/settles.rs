@@ -1,17 +1,18 @@
 //! Does every World come to rest, wherever it starts and wherever the operator dies on the way?
 
-mod support;
+#[path = "support/cluster.rs"]
+mod cluster;
 
+use cluster::{Cluster, assert_same};
 use serde_json::json;
 use spanwire_plan::plan::ObjectKind::{ConfigMap, Link, RouterAccess, Secret, Site};
 use spanwire_plan::{World, names};
-use support::{Cluster, assert_same};
 
 /// Something that a user does.
 type Step = fn(&mut Cluster);
 
 fn site(spec: serde_json::Value) -> impl Fn(&mut Cluster) {
-    move |cluster| cluster.apply(Site, "west", spec.clone())
+    move |cluster| cluster.apply(Site, "west", &spec)
 }
 
 fn plain(cluster: &mut Cluster) {
@@ -31,7 +32,7 @@ fn edge(cluster: &mut Cluster) {
 }
 
 fn access(cluster: &mut Cluster) {
-    cluster.apply(RouterAccess, "west-peer", json!({
+    cluster.apply(RouterAccess, "west-peer", &json!({
         "generateTlsCredentials": true, "issuer": "skupper-site-ca",
         "roles": [{"name": "inter-router", "port": 55671}], "tlsCredentials": "skupper-site-server",
     }));
@@ -42,7 +43,7 @@ fn link(cluster: &mut Cluster) {
     cluster.apply(
         Link,
         "east",
-        json!({
+        &json!({
             "endpoints": [
                 {"name": "inter-router", "host": "east.example", "port": "55671"},
                 {"name": "edge", "host": "east.example", "port": "45671"},
@@ -149,12 +150,10 @@ fn settles_from_anywhere_with_the_plan_cut_short_after_any_act() {
 /// itself is checked after each act.)
 #[test]
 fn a_world_that_is_behind_costs_no_credential_that_is_named() {
-    let behind: [(&str, fn(&mut World, &World)); 3] = [
-        ("configuration", |world, old| {
-            world.config_maps = old.config_maps.clone()
-        }),
-        ("secrets", |world, old| world.secrets = old.secrets.clone()),
-        ("links", |world, old| world.links = old.links.clone()),
+    let behind: [fn(&mut World, &World); 3] = [
+        |world, old| world.config_maps = old.config_maps.clone(),
+        |world, old| world.secrets = old.secrets.clone(),
+        |world, old| world.links = old.links.clone(),
     ];
     for (story, steps) in STORIES {
         let mut cluster = Cluster::default();
@@ -162,7 +161,7 @@ fn a_world_that_is_behind_costs_no_credential_that_is_named() {
         for step in steps {
             step(&mut cluster);
             for _ in 0..4 {
-                for (_, age) in behind {
+                for age in behind {
                     for old in &past {
                         let mut view = cluster.world.clone();
                         age(&mut view, old);

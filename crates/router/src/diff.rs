@@ -145,8 +145,7 @@ impl Live {
     }
 }
 
-/// What an UPDATE does to a profile: it names all three files, absent ones too; of the other attributes, those that it does
-/// not name keep their values.
+/// What an UPDATE does to a profile: what may be absent is named all the same, so that it is absent afterwards.
 fn update(live: &mut SslProfile, wanted: &SslProfile) {
     let SslProfile {
         name: _,
@@ -156,6 +155,7 @@ fn update(live: &mut SslProfile, wanted: &SslProfile) {
         ordinal,
         oldest_valid_ordinal,
         protocols,
+        ciphers,
         other,
     } = wanted.clone();
     live.ca_cert_file = ca_cert_file;
@@ -163,7 +163,8 @@ fn update(live: &mut SslProfile, wanted: &SslProfile) {
     live.private_key_file = private_key_file;
     live.ordinal = ordinal.or(live.ordinal);
     live.oldest_valid_ordinal = oldest_valid_ordinal.or(live.oldest_valid_ordinal);
-    live.protocols = protocols.or(live.protocols.take());
+    live.protocols = protocols;
+    live.ciphers = ciphers;
     live.other.extend(other);
 }
 
@@ -172,8 +173,8 @@ fn update(live: &mut SslProfile, wanted: &SslProfile) {
 pub enum Change {
     /// The router gets an entity that it lacks.
     Create(Entity),
-    /// A profile gets other files or ordinals. Nothing else can be updated (`facts/router.md` §3). A file that is absent here
-    /// must be sent as null, or the router keeps it.
+    /// A profile gets other files or ordinals. Nothing else can be updated (`facts/router.md` §3). A file, or `protocols` or
+    /// `ciphers`, that is absent here must be sent as null: what an UPDATE does not name the router keeps.
     Update(SslProfile),
     /// The router loses an entity.
     Delete(EntityId),

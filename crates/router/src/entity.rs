@@ -294,6 +294,9 @@ pub struct SslProfile {
     /// TLS versions allowed, as in `TLSv1.2 TLSv1.3`. Unset, the router takes TLS 1.0 too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocols: Option<String>,
+    /// Ciphers allowed, in OpenSSL's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ciphers: Option<String>,
     /// Attributes that are none of the above.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fe2o3_amqp::types::primitives::{OrderedMap, Value};
 
-use crate::agent::check_roles;
+use crate::entity::check_roles;
 use crate::fault::Fault;
 use crate::link::lock;
 use crate::router::{Router, StartError};

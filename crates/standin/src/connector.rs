@@ -257,7 +257,7 @@ impl Connector {
         } = dialled;
         let router = &self.router;
         let id = router.links.next_id();
-        let own = router.open(id, role, Some(&self.host));
+        let own = router.open(id, role, None, Some(&self.host));
         let Opened {
             mut frames,
             peer,

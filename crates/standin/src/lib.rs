@@ -14,6 +14,7 @@
 mod agent;
 mod config;
 mod connector;
+mod entity;
 mod fault;
 mod http;
 mod launcher;
@@ -22,6 +23,7 @@ mod listener;
 mod management;
 mod router;
 mod schema;
+mod table;
 mod tls;
 mod verify;
 mod wire;

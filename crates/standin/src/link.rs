@@ -67,6 +67,7 @@ impl Secured {
 pub(crate) struct Connection {
     pub(crate) role: String,
     pub(crate) direction: &'static str,
+    protocol: &'static str,
     /// The connector's `HOST:PORT`, or the peer's socket.
     pub(crate) host: String,
     pub(crate) container: String,
@@ -103,6 +104,7 @@ impl Connection {
         Self {
             role,
             direction,
+            protocol: "amqp",
             host,
             container: peer.container_id.clone(),
             sasl: None,
@@ -111,6 +113,24 @@ impl Connection {
                 .into_iter()
                 .map(|(key, value)| (Value::String(key.0), value))
                 .collect(),
+            opened: Instant::now(),
+            hello: None,
+        }
+    }
+}
+
+impl Connection {
+    /// What stands for a tcpConnector, with no socket behind it.
+    pub(crate) fn egress() -> Self {
+        Self {
+            role: "normal".to_owned(),
+            direction: "out",
+            protocol: "tcp",
+            host: "egress-dispatch".to_owned(),
+            container: "TcpAdaptor".to_owned(),
+            sasl: None,
+            secured: None,
+            properties: OrderedMap::new(),
             opened: Instant::now(),
             hello: None,
         }
@@ -164,15 +184,23 @@ impl Links {
     }
 
     /// The rows of entity type `connection`, oldest first.
-    pub(crate) fn rows(&self) -> Vec<(u64, Attributes)> {
+    pub(crate) fn rows(&self) -> Vec<Attributes> {
         lock(&self.open)
             .iter()
-            .map(|(id, connection)| (*id, connection.attributes(*id)))
+            .map(|(id, connection)| connection.attributes(*id))
             .collect()
     }
 }
 
 impl Connection {
+    /// Who came in: the subject of a certificate, or somebody.
+    fn user(&self) -> Option<String> {
+        match &self.secured {
+            Some(secured) => secured.user.clone(),
+            None => (self.direction == "in").then(|| "anonymous".to_owned()),
+        }
+    }
+
     fn attributes(&self, id: u64) -> Attributes {
         let text = |text: &str| Value::String(text.to_owned());
         let secured = self.secured.as_ref();
@@ -182,14 +210,13 @@ impl Connection {
             ("name", Value::String(format!("connection/{}", self.host))),
             ("identity", Value::String(id.to_string())),
             ("host", text(&self.host)),
-            ("localSocket", Value::Null),
             ("role", text(&self.role)),
-            ("protocol", text("amqp")),
+            ("protocol", text(self.protocol)),
             ("dir", text(self.direction)),
             ("container", text(&self.container)),
             ("sasl", optional(self.sasl.map(str::to_owned))),
             ("isAuthenticated", Value::Bool(self.sasl.is_some())),
-            ("user", optional(secured.and_then(|tls| tls.user.clone()))),
+            ("user", optional(self.user())),
             ("isEncrypted", Value::Bool(secured.is_some())),
             (
                 "sslProto",
@@ -205,15 +232,11 @@ impl Connection {
             ("adminStatus", text("enabled")),
             ("operStatus", text("up")),
             ("uptimeSeconds", Value::Uint(seconds(self.opened))),
-            ("lastDlvSeconds", Value::Null),
             ("enableProtocolTrace", Value::Bool(false)),
-            ("meshId", Value::Null),
             (
                 "tlsOrdinal",
                 secured.map_or(Value::Null, |tls| Value::Ulong(tls.ordinal)),
             ),
-            ("groupCorrelationId", Value::Null),
-            ("groupOrdinal", Value::Null),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
@@ -222,37 +245,10 @@ impl Connection {
 }
 
 /// Columns of entity type `connection`, in the order of a QUERY that names none.
-pub(crate) const COLUMNS: [&str; 29] = [
-    "name",
-    "identity",
-    "host",
-    "localSocket",
-    "role",
-    "protocol",
-    "dir",
-    "container",
-    "sasl",
-    "isAuthenticated",
-    "user",
-    "isEncrypted",
-    "sslProto",
-    "sslCipher",
-    "properties",
-    "sslSsf",
-    "type",
-    "ssl",
-    "opened",
-    "active",
-    "adminStatus",
-    "operStatus",
-    "uptimeSeconds",
-    "lastDlvSeconds",
-    "enableProtocolTrace",
-    "meshId",
-    "tlsOrdinal",
-    "groupCorrelationId",
-    "groupOrdinal",
-];
+pub(crate) const COLUMNS: &str = "name identity host localSocket role protocol dir container sasl \
+    isAuthenticated user isEncrypted sslProto sslCipher properties sslSsf type ssl opened active \
+    adminStatus operStatus uptimeSeconds lastDlvSeconds enableProtocolTrace meshId tlsOrdinal \
+    groupCorrelationId groupOrdinal";
 
 fn seconds(since: Instant) -> u32 {
     u32::try_from(since.elapsed().as_secs()).unwrap_or(u32::MAX)

@@ -38,6 +38,7 @@ impl Drop for Listener {
 /// What every accepted connection of one listener has in common.
 struct Door {
     router: Arc<Router>,
+    name: String,
     role: String,
     mechanism: Mechanism,
     slot: Option<Arc<Slot>>,
@@ -97,6 +98,7 @@ pub(crate) fn start(
     let is_external = get("saslMechanisms").contains("EXTERNAL");
     let door = Door {
         router: Arc::clone(router),
+        name: get("name"),
         role: get("role"),
         mechanism: if is_external {
             Mechanism::External
@@ -204,7 +206,7 @@ impl Door {
                 "amqp:unauthorized-access Authentication failed [mech=none]",
             ));
         }
-        let own = router.open(id, &self.role, None);
+        let own = router.open(id, &self.role, Some(&self.name), None);
         let Opened {
             mut frames,
             peer: open,

@@ -2,12 +2,15 @@
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 use spanwire_standin::{Standin, StartError, prepare, read_config};
 use tokio::signal::unix::{SignalKind, signal};
+
+/// A segmentation fault, as a shell tells it.
+const CRASHED: u8 = 139;
 
 /// A stand-in for skupper-router, for tests.
 #[derive(Parser)]
@@ -64,7 +67,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs until a signal ends it.
-fn run(path: &std::path::Path) -> std::io::Result<ExitCode> {
+fn run(path: &Path) -> std::io::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -77,18 +80,20 @@ fn run(path: &std::path::Path) -> std::io::Result<ExitCode> {
             Ok(standin) => standin,
             Err(fault) => {
                 log(format_args!("{fault}"));
-                // A segmentation fault, as a shell would tell it.
-                let code = if fault == StartError::Crashed { 139 } else { 1 };
+                let code = if fault == StartError::Crashed {
+                    CRASHED
+                } else {
+                    1
+                };
                 return Ok(ExitCode::from(code));
             }
         };
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = quit.recv() => {}
+            _ = terminate.recv() => Ok(ExitCode::SUCCESS),
+            _ = interrupt.recv() => Ok(ExitCode::SUCCESS),
+            _ = quit.recv() => Ok(ExitCode::SUCCESS),
+            () = standin.crashed() => Ok(ExitCode::from(CRASHED)),
         }
-        drop(standin);
-        Ok(ExitCode::SUCCESS)
     })
 }
 

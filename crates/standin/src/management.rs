@@ -225,7 +225,8 @@ impl Client {
         };
         let request = request(message.application_properties, message.body);
         let reply = lock(&self.router.agent).respond(&self.router, &request);
-        if !is_readable(properties.correlation_id.as_ref(), &request) {
+        let is_alive = !self.router.stop.is_cancelled();
+        if !is_alive || !is_readable(properties.correlation_id.as_ref(), &request) {
             return;
         }
         let message = Message::builder()

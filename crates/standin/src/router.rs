@@ -31,6 +31,7 @@ pub(crate) struct Router {
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
     pub(crate) operational: watch::Sender<bool>,
+    crashed: CancellationToken,
     log: Log,
 }
 
@@ -39,8 +40,25 @@ impl Router {
         (self.log)(format_args!("{module} ({level}) {text}"));
     }
 
+    /// The real router dies of this: a CREATE of a listener or connector while a listener stands
+    /// whose port was taken (it starts that one again, after its memory was given back). About every
+    /// second time there, every time here.
+    pub(crate) fn crash(&self) {
+        self.log("SERVER", "critical", format_args!("Segmentation fault"));
+        self.crashed.cancel();
+        self.stop.cancel();
+    }
+
     /// What this router says at the beginning of a connection of `role`.
-    pub(crate) fn open(&self, id: u64, role: &str, hostname: Option<&str>) -> Open {
+    ///
+    /// `access` is the listener that it came in by; `hostname` the host that is dialled.
+    pub(crate) fn open(
+        &self,
+        id: u64,
+        role: &str,
+        access: Option<&str>,
+        hostname: Option<&str>,
+    ) -> Open {
         let mut properties = OrderedMap::new();
         let mut say = |key: &str, value: Value| {
             properties.insert(Symbol::from(key), value);
@@ -51,6 +69,12 @@ impl Router {
             "qd.conn-id",
             Value::Long(i64::try_from(id).unwrap_or_default()),
         );
+        if let Some(access) = access.filter(|_| role != "normal") {
+            say(
+                "qd.access-id",
+                Value::String(format!("{}:{access}", self.id)),
+            );
+        }
         if role == DATA_ROLE {
             say(ROLE_PROPERTY, Value::String(role.to_owned()));
         }
@@ -156,6 +180,7 @@ impl Standin {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             operational: watch::Sender::new(false),
+            crashed: CancellationToken::new(),
             log,
         });
         let standin = Self { router };
@@ -176,6 +201,11 @@ impl Standin {
     /// The port that the listener of this name is bound to: for tests that ask for port 0.
     pub fn port(&self, listener: &str) -> Option<u16> {
         lock(&self.router.agent).port(listener)
+    }
+
+    /// Ready once something has been done that the real router dies of, with signal 11.
+    pub async fn crashed(&self) {
+        self.router.crashed.cancelled().await;
     }
 
     /// Stops at once, as the real router does: nothing is drained.

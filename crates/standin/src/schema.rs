@@ -6,6 +6,10 @@ use fe2o3_amqp::types::primitives::Value;
 
 use crate::fault::Fault;
 
+mod types;
+
+pub(crate) use types::LOG_MODULES;
+
 /// Attributes of one entity, in the router's own types.
 pub(crate) type Attributes = BTreeMap<String, Value>;
 
@@ -75,8 +79,23 @@ const fn shown(name: &'static str, kind: Kind) -> Attribute {
 }
 
 impl Attribute {
-    const fn or(mut self, missing: Missing) -> Self {
-        self.missing = missing;
+    const fn text(mut self, default: &'static str) -> Self {
+        self.missing = Missing::Text(default);
+        self
+    }
+
+    const fn integer(mut self, default: i32) -> Self {
+        self.missing = Missing::Integer(default);
+        self
+    }
+
+    const fn boolean(mut self, default: bool) -> Self {
+        self.missing = Missing::Boolean(default);
+        self
+    }
+
+    const fn required(mut self) -> Self {
+        self.missing = Missing::Fault;
         self
     }
 
@@ -86,266 +105,10 @@ impl Attribute {
     }
 }
 
-const ROLES: Kind = Kind::Choice(&[
-    "normal",
-    "inter-router",
-    "route-container",
-    "edge",
-    "inter-edge",
-]);
-const STRIP: Kind = Kind::Choice(&["in", "out", "both", "no"]);
-const DISTRIBUTION: Kind = Kind::Choice(&["multicast", "closest", "balanced", "unavailable"]);
-const FAMILY: Kind = Kind::Choice(&["IPv4", "IPv6"]);
-/// Modules that a `log` entity may name.
-pub(crate) const LOG_MODULES: &[&str] = &[
-    "ROUTER",
-    "ROUTER_CORE",
-    "ROUTER_HELLO",
-    "ROUTER_LS",
-    "ROUTER_MA",
-    "MESSAGE",
-    "SERVER",
-    "AGENT",
-    "CONTAINER",
-    "ERROR",
-    "POLICY",
-    "HTTP",
-    "CONN_MGR",
-    "PYTHON",
-    "PROTOCOL",
-    "TCP_ADAPTOR",
-    "HTTP_ADAPTOR",
-    "FLOW_LOG",
-    "ADDRESS_WATCH",
-    "HTTP1_OBSERVER",
-    "HTTP2_OBSERVER",
-    "HTTP2_DECODER",
-    "DEFAULT",
-];
-
-/// Every type that the tests of this project name.
-static TYPES: &[EntityType] = &[
-    EntityType {
-        name: "router",
-        operations: &[],
-        attributes: &[
-            given("id", Kind::Text),
-            given("mode", Kind::Choice(&["standalone", "interior", "edge"]))
-                .or(Missing::Text("standalone")),
-            shown("area", Kind::Text).or(Missing::Text("0")),
-            shown("version", Kind::Text),
-            shown("hostName", Kind::Text),
-            given("helloIntervalSeconds", Kind::Integer).or(Missing::Integer(1)),
-            given("helloMaxAgeSeconds", Kind::Integer).or(Missing::Integer(3)),
-            given("workerThreads", Kind::Integer).or(Missing::Integer(4)),
-            given("saslConfigDir", Kind::Text),
-            given("saslConfigName", Kind::Text).or(Missing::Text("skrouterd")),
-            given("timestampsInUTC", Kind::Boolean),
-            given("timestampFormat", Kind::Text),
-            given("defaultDistribution", DISTRIBUTION).or(Missing::Text("balanced")),
-            given("metadata", Kind::Text),
-            given("dataConnectionCount", Kind::Text).or(Missing::Text("auto")),
-            given("dropTcpConnections", Kind::Boolean).or(Missing::Boolean(true)),
-        ],
-    },
-    EntityType {
-        name: "network",
-        operations: &["UPDATE"],
-        attributes: &[
-            given("networkId", Kind::Text).updatable(),
-            given("tenantId", Kind::Text),
-        ],
-    },
-    EntityType {
-        name: "site",
-        operations: &[],
-        attributes: &[
-            given("location", Kind::Text),
-            given("provider", Kind::Text),
-            given("version", Kind::Text),
-            given("platform", Kind::Text),
-            given("namespace", Kind::Text),
-        ],
-    },
-    EntityType {
-        name: "log",
-        operations: &["UPDATE"],
-        attributes: &[
-            shown("module", Kind::Choice(LOG_MODULES)).or(Missing::Fault),
-            shown("enable", Kind::Text).updatable(),
-            shown("includeTimestamp", Kind::Boolean).updatable(),
-            shown("includeSource", Kind::Boolean).updatable(),
-            shown("outputFile", Kind::Text).updatable(),
-        ],
-    },
-    EntityType {
-        name: "router.config.address",
-        operations: &["CREATE", "DELETE"],
-        attributes: &[
-            given("prefix", Kind::Text),
-            given("pattern", Kind::Text),
-            given("distribution", DISTRIBUTION).or(Missing::Text("balanced")),
-            given("priority", Kind::Integer),
-        ],
-    },
-    EntityType {
-        name: "sslProfile",
-        operations: &["CREATE", "UPDATE", "DELETE"],
-        attributes: &[
-            given("ciphers", Kind::Text).updatable(),
-            given("protocols", Kind::Text).updatable(),
-            given("caCertFile", Kind::Text).updatable(),
-            given("certFile", Kind::Text).updatable(),
-            given("privateKeyFile", Kind::Text).updatable(),
-            given("password", Kind::Text).updatable(),
-            given("uidFormat", Kind::Text),
-            given("uidNameMappingFile", Kind::Text),
-            given("ordinal", Kind::Integer).updatable(),
-            given("oldestValidOrdinal", Kind::Integer).updatable(),
-        ],
-    },
-    EntityType {
-        name: "listener",
-        operations: &["CREATE", "DELETE"],
-        attributes: &[
-            given("host", Kind::Text).or(Missing::Text("")),
-            given("port", Kind::Text).or(Missing::Text("amqp")),
-            given("socketAddressFamily", FAMILY),
-            given("role", ROLES).or(Missing::Text("normal")),
-            given("cost", Kind::Integer).or(Missing::Integer(1)),
-            given("sslProfile", Kind::Text),
-            given("saslMechanisms", Kind::Text),
-            given("authenticatePeer", Kind::Boolean).or(Missing::Boolean(false)),
-            given("requireEncryption", Kind::Boolean).or(Missing::Boolean(false)),
-            given("requireSsl", Kind::Boolean).or(Missing::Boolean(false)),
-            given("maxFrameSize", Kind::Integer).or(Missing::Integer(16384)),
-            given("maxSessions", Kind::Integer).or(Missing::Integer(32768)),
-            given("maxSessionFrames", Kind::Integer),
-            given("idleTimeoutSeconds", Kind::Integer).or(Missing::Integer(16)),
-            given("initialHandshakeTimeoutSeconds", Kind::Integer).or(Missing::Integer(0)),
-            given("stripAnnotations", STRIP).or(Missing::Text("both")),
-            given("linkCapacity", Kind::Integer),
-            given("failoverUrls", Kind::Text),
-            given("healthz", Kind::Boolean).or(Missing::Boolean(true)),
-            given("metrics", Kind::Boolean).or(Missing::Boolean(true)),
-            given("websockets", Kind::Boolean).or(Missing::Boolean(true)),
-            given("http", Kind::Boolean).or(Missing::Boolean(false)),
-            given("httpRootDir", Kind::Text),
-            given("messageLoggingComponents", Kind::Text).or(Missing::Text("none")),
-            given("policyVhost", Kind::Text),
-            given("openProperties", Kind::Map),
-        ],
-    },
-    EntityType {
-        name: "connector",
-        operations: &["CREATE", "DELETE"],
-        attributes: &[
-            given("host", Kind::Text).or(Missing::Text("127.0.0.1")),
-            given("port", Kind::Text).or(Missing::Text("amqp")),
-            given("socketAddressFamily", FAMILY),
-            given("role", ROLES).or(Missing::Text("normal")),
-            given("cost", Kind::Integer).or(Missing::Integer(1)),
-            given("sslProfile", Kind::Text),
-            given("proxyProfile", Kind::Text),
-            given("saslMechanisms", Kind::Text),
-            given("allowRedirect", Kind::Boolean).or(Missing::Boolean(true)),
-            given("maxFrameSize", Kind::Integer).or(Missing::Integer(16384)),
-            given("maxSessions", Kind::Integer).or(Missing::Integer(32768)),
-            given("maxSessionFrames", Kind::Integer),
-            given("idleTimeoutSeconds", Kind::Integer).or(Missing::Integer(16)),
-            given("stripAnnotations", STRIP).or(Missing::Text("both")),
-            given("linkCapacity", Kind::Integer),
-            given("verifyHostname", Kind::Boolean).or(Missing::Boolean(true)),
-            given("saslUsername", Kind::Text),
-            given("saslPassword", Kind::Text),
-            given("messageLoggingComponents", Kind::Text).or(Missing::Text("none")),
-            shown("failoverUrls", Kind::Text),
-            shown("connectionStatus", Kind::Text),
-            shown("connectionMsg", Kind::Text),
-            given("policyVhost", Kind::Text),
-            given("openProperties", Kind::Map),
-        ],
-    },
-    EntityType {
-        name: "tcpListener",
-        operations: &["CREATE", "UPDATE", "DELETE"],
-        attributes: &[
-            given("address", Kind::Text),
-            given("host", Kind::Text).or(Missing::Text("")),
-            given("backlog", Kind::Integer).or(Missing::Integer(0)),
-            given("port", Kind::Text),
-            given(
-                "multiAddressStrategy",
-                Kind::Choice(&["none", "priority", "weighted"]),
-            )
-            .or(Missing::Text("none")),
-            given("siteId", Kind::Text),
-            shown("connectionsOpened", Kind::Integer),
-            shown("connectionsClosed", Kind::Integer),
-            shown("bytesIn", Kind::Integer),
-            shown("bytesOut", Kind::Integer),
-            given("sslProfile", Kind::Text),
-            given("authenticatePeer", Kind::Boolean).or(Missing::Boolean(false)),
-            shown("operStatus", Kind::Choice(&["up", "down"])),
-            shown("connectionMsg", Kind::Text),
-            given(
-                "observer",
-                Kind::Choice(&["none", "auto", "http1", "http2"]),
-            )
-            .or(Missing::Text("auto"))
-            .updatable(),
-        ],
-    },
-    EntityType {
-        name: "tcpConnector",
-        operations: &["CREATE", "DELETE"],
-        attributes: &[
-            given("address", Kind::Text),
-            given("host", Kind::Text).or(Missing::Text("127.0.0.1")),
-            given("port", Kind::Text),
-            given("siteId", Kind::Text),
-            given("processId", Kind::Text),
-            shown("connectionsOpened", Kind::Integer),
-            shown("connectionsClosed", Kind::Integer),
-            shown("bytesIn", Kind::Integer),
-            shown("bytesOut", Kind::Integer),
-            given("sslProfile", Kind::Text),
-            given("verifyHostname", Kind::Boolean).or(Missing::Boolean(true)),
-        ],
-    },
-    EntityType {
-        name: "listenerAddress",
-        operations: &["CREATE", "DELETE"],
-        attributes: &[
-            given("address", Kind::Text).or(Missing::Fault),
-            given("value", Kind::Integer).or(Missing::Fault),
-            given("listener", Kind::Text).or(Missing::Fault),
-            shown("connectionsOpened", Kind::Integer),
-        ],
-    },
-    EntityType {
-        name: "router.node",
-        operations: &[],
-        attributes: &[
-            shown("id", Kind::Text),
-            shown("protocolVersion", Kind::Integer),
-            shown("instance", Kind::Integer),
-            shown("linkState", Kind::List),
-            shown("nextHop", Kind::Text),
-            shown("validOrigins", Kind::List),
-            shown("address", Kind::Text),
-            shown("routerLink", Kind::Text),
-            shown("cost", Kind::Integer),
-            shown("lastTopoChange", Kind::Integer),
-            shown("index", Kind::Integer),
-        ],
-    },
-];
-
 /// The type of this name, with or without prefix.
 pub(crate) fn entity_type(name: &str) -> Result<&'static EntityType, Fault> {
     let short = name.strip_prefix(PREFIX).unwrap_or(name);
-    TYPES
+    types::ALL
         .iter()
         .find(|kind| kind.name == short)
         .ok_or_else(|| Fault::validation(format!("No such entity type '{name}'")))
@@ -393,10 +156,16 @@ impl EntityType {
         if operation == "READ" || self.operations.contains(&operation) {
             return Ok(());
         }
+        let known: Vec<String> = self
+            .operations
+            .iter()
+            .chain(&["READ"])
+            .map(|name| format!("'{name}'"))
+            .collect();
         Err(Fault::not_implemented(format!(
-            "Operation '{operation}' not implemented for '{}' {:?}",
+            "Operation '{operation}' not implemented for '{}' [{}]",
             self.long_name(),
-            self.operations
+            known.join(", ")
         )))
     }
 

@@ -3,14 +3,15 @@
 //! Read what the router has, make one change after the other, believe only its answers, read again. A refusal is noted and
 //! the way to what is wanted is computed anew without it, so it costs its own entity and what depends on that.
 
-use super::refusal::REMOVAL;
+use super::record::Choice;
+use super::refusal::{REMOVAL, form};
 use super::{Sync, probe};
 use crate::error::AskRouter;
 use crate::management::{Management, entity};
 use spanwire_router::diff::{Change, Live, Wanted, diff, is_managed, matches};
 use spanwire_router::entity::{Entity, EntityId, EntityType, Listener};
 use spanwire_router::report::{Refused, reason};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -119,9 +120,9 @@ impl Sync {
     /// What the router should have at this time, with what was refused lately left as it is.
     fn wanted(&self, now: Instant) -> Wanted {
         let is_waiting = |id: &EntityId, form: &str| self.refusals.is_waiting(id, form, now);
-        let profiles = self
-            .record
-            .wanted(&self.desired, &self.store, &self.live, is_waiting);
+        let choice = Choice::new(&self.record, &self.desired, &self.store, &self.live);
+        let names = self.desired.profile_names().into_iter();
+        let profiles = names.filter_map(|name| choice.best(name, is_waiting));
         let wanted = Wanted::new(self.desired.entities(), profiles);
         let users = wanted
             .iter()
@@ -141,23 +142,18 @@ impl Sync {
         if self.refusals.is_empty() {
             return;
         }
-        let (desired, record, store, live) = (&self.desired, &self.record, &self.store, &self.live);
-        let entities = desired.entities().iter();
-        let users: BTreeSet<(EntityId, String)> = entities
-            .filter(|entity| entity.entity_type() != EntityType::SslProfile)
-            .filter_map(|entity| Some((entity.id()?, form(entity))))
+        let choice = Choice::new(&self.record, &self.desired, &self.store, &self.live);
+        let entities = self.desired.entities().iter();
+        let users: BTreeMap<EntityId, &Entity> = entities
+            .filter_map(|entity| Some((entity.id()?, entity)))
             .collect();
         self.refusals.keep(|id, refused| match id.entity_type {
-            _ if refused == REMOVAL => live.get(id).is_some(),
-            EntityType::SslProfile => {
-                desired
-                    .versions
-                    .get(&id.name)
-                    .is_some_and(|version| version == refused)
-                    || record.version(&id.name) == Some(refused)
-                    || store.current(&id.name).as_deref() == Some(refused)
-            }
-            _ => users.contains(&(id.clone(), refused.to_owned())),
+            _ if refused == REMOVAL => self.live.get(id).is_some(),
+            EntityType::SslProfile => choice
+                .candidates(&id.name)
+                .into_iter()
+                .any(|profile| form(&Entity::SslProfile(profile)) == refused),
+            _ => users.get(id).is_some_and(|entity| form(entity) == refused),
         });
     }
 
@@ -250,10 +246,8 @@ impl Sync {
     fn refuse(&mut self, change: &Change, message: String) {
         let id = change.id();
         let form = match change {
-            Change::Create(Entity::SslProfile(profile)) | Change::Update(profile) => {
-                self.store.version_of(profile).unwrap_or_default()
-            }
             Change::Create(entity) => form(entity),
+            Change::Update(profile) => form(&Entity::SslProfile(profile.clone())),
             Change::Delete(_) => REMOVAL.to_owned(),
         };
         if let Change::Update(profile) = change {
@@ -282,10 +276,8 @@ impl Sync {
         for change in diff(&wanted, &self.live) {
             let id = change.id();
             let form = match &change {
-                Change::Create(Entity::SslProfile(profile)) | Change::Update(profile) => {
-                    self.store.version_of(profile).unwrap_or_default()
-                }
                 Change::Create(entity) => form(entity),
+                Change::Update(profile) => form(&Entity::SslProfile(profile.clone())),
                 Change::Delete(id) => wanted.get(id).map_or(REMOVAL.to_owned(), form),
             };
             warn!(entity = %id, live = ?self.live.get(&id), "The router shows something else than it accepted");
@@ -360,9 +352,4 @@ impl Sync {
         }
         self.store.keep(&kept);
     }
-}
-
-/// The form of an entity, by which it is told whether the same was refused before.
-fn form(entity: &Entity) -> String {
-    serde_json::to_string(&entity.attributes()).unwrap_or_default()
 }

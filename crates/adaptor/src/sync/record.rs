@@ -4,6 +4,7 @@
 //! it refused (`facts/router.md` §3), so what is true is what it accepted from us on this connection.
 
 use super::desired::Desired;
+use super::refusal::form;
 use crate::credentials::Store;
 use spanwire_router::diff::Live;
 use spanwire_router::entity::{Entity, EntityId, EntityType, SslProfile};
@@ -65,120 +66,138 @@ impl Record {
             .filter(|name| !self.in_force.contains_key(name))
             .collect()
     }
+}
 
-    /// The profiles that the router should have now, each in the best version that there is and that it did not refuse
-    /// lately. A profile without any is left out: its users wait.
-    pub(crate) fn wanted(
-        &self,
-        desired: &Desired,
-        store: &Store,
-        live: &Live,
-        is_waiting: impl Fn(&EntityId, &str) -> bool,
-    ) -> Vec<SslProfile> {
-        let mut profiles = Vec::new();
-        for name in desired.profile_names() {
-            let id = EntityId::new(EntityType::SslProfile, name);
-            let shown = match live.get(&id) {
-                Some(Entity::SslProfile(profile)) => Some(profile),
-                _ => None,
-            };
-            let candidates = self.candidates(name, desired, store, shown);
-            let mut on_disk = candidates
-                .into_iter()
-                .filter(|version| !is_waiting(&id, version))
-                .filter_map(|version| {
-                    store
-                        .ssl_profile(name, &version)
-                        .map(|files| (version, files))
-                });
-            if let Some((version, files)) = on_disk.next() {
-                let ordinals = self.ordinals(name, &version, desired, store, shown);
-                profiles.push(with_attributes(files, ordinals, desired.entities()));
-            }
-        }
-        profiles
-    }
+/// Chooses what the router should have of each profile.
+pub(crate) struct Choice<'a> {
+    record: &'a Record,
+    store: &'a Store,
+    live: &'a Live,
+    versions: &'a BTreeMap<String, String>,
+    /// What the configuration says of profiles. Its paths are upstream's and mean nothing here.
+    described: BTreeMap<&'a str, &'a SslProfile>,
+    /// Profiles that some listener uses.
+    listened_with: BTreeSet<&'a str>,
+}
 
-    /// Versions to try, the best first.
-    ///
-    /// A router that has not met the profile gets the last version that one took into use, and the newest after that: an
-    /// UPDATE of a profile in use is the only request by which a router judges files and keeps the old ones if they are
-    /// bad.
-    fn candidates(
-        &self,
-        name: &str,
-        desired: &Desired,
-        store: &Store,
-        shown: Option<&SslProfile>,
-    ) -> Vec<String> {
-        let newest = desired.versions.get(name).cloned();
-        let proven = match (self.in_force.get(name), shown) {
-            (Some(in_force), _) => Some(in_force.version.clone()),
-            (None, _) => store.current(name),
-        };
-        match (self.in_force.get(name), shown) {
-            (None, None) => [proven, newest, None],
-            (None, Some(shown)) => [newest, proven, store.version_of(shown)],
-            (Some(_), _) => [newest, proven, None],
-        }
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-
-    /// The ordinal and the oldest valid one that go with a version (`facts/router.md` §6).
-    fn ordinals(
-        &self,
-        name: &str,
-        version: &str,
-        desired: &Desired,
-        store: &Store,
-        shown: Option<&SslProfile>,
-    ) -> Ordinals {
-        let of = |profile: &SslProfile| (profile.ordinal, profile.oldest_valid_ordinal);
-        let in_force = self.in_force.get(name);
-        match (in_force, shown) {
-            (Some(in_force), _) if in_force.version == version => return of(&in_force.profile),
-            (None, Some(shown)) if store.version_of(shown).as_deref() == Some(version) => {
-                return of(shown);
-            }
-            (None, None) => return (Some(FIRST_ORDINAL), None),
-            _ => {}
-        }
-        let known = [in_force.map(|in_force| &in_force.profile), shown];
-        let last = known
-            .into_iter()
-            .flatten()
-            .filter_map(|profile| profile.ordinal)
-            .max()
-            .unwrap_or(0);
-        // Raised on a listener it would close what came in, and the link be down until the other side dials again. Left
-        // alone on a connector, each rotation would leave three connections for ever.
-        let is_listened_with = desired.entities().iter().any(|entity| {
-            entity.entity_type() == EntityType::Listener && entity.ssl_profile() == Some(name)
+impl<'a> Choice<'a> {
+    /// Of what is on disk, for this router.
+    pub(crate) fn new(
+        record: &'a Record,
+        desired: &'a Desired,
+        store: &'a Store,
+        live: &'a Live,
+    ) -> Self {
+        let described = desired.entities().iter().filter_map(|entity| match entity {
+            Entity::SslProfile(profile) => Some((profile.name.as_str(), profile)),
+            _ => None,
         });
-        (Some(last + 1), (!is_listened_with).then_some(last))
+        let listeners = desired
+            .entities()
+            .iter()
+            .filter(|entity| entity.entity_type() == EntityType::Listener);
+        Self {
+            record,
+            store,
+            live,
+            versions: &desired.versions,
+            described: described.collect(),
+            listened_with: listeners.filter_map(Entity::ssl_profile).collect(),
+        }
+    }
+
+    /// What the router should have of a profile now: the best that was not refused lately, with its ordinals. None if there
+    /// is nothing: then its users wait.
+    pub(crate) fn best(
+        &self,
+        name: &str,
+        is_waiting: impl Fn(&EntityId, &str) -> bool,
+    ) -> Option<SslProfile> {
+        let id = EntityId::new(EntityType::SslProfile, name);
+        let candidates = self.candidates(name).into_iter();
+        let mut possible = candidates
+            .filter(|profile| !is_waiting(&id, &form(&Entity::SslProfile(profile.clone()))));
+        possible.next().map(|profile| self.with_ordinals(profile))
+    }
+
+    /// What can be had of a profile, the best first, without the right ordinals.
+    ///
+    /// A router that has not met the profile gets what one took into use last, and the newest after that: an UPDATE of a
+    /// profile in use is the only request by which a router judges files and keeps the old ones if they are bad.
+    pub(crate) fn candidates(&self, name: &str) -> Vec<SslProfile> {
+        let on_disk = |version: &str| {
+            let files = self.store.ssl_profile(name, version)?;
+            let described = self.described.get(name);
+            Some(SslProfile {
+                protocols: described.and_then(|profile| profile.protocols.clone()),
+                ciphers: described.and_then(|profile| profile.ciphers.clone()),
+                other: described
+                    .map(|profile| profile.other.clone())
+                    .unwrap_or_default(),
+                ..files
+            })
+        };
+        let newest = || self.versions.get(name).and_then(|version| on_disk(version));
+        let proven = || {
+            self.store
+                .current(name)
+                .and_then(|version| on_disk(&version))
+        };
+        let candidates = match (self.record.in_force.get(name), self.shown(name)) {
+            (Some(in_force), _) => [newest(), Some(in_force.profile.clone()), None],
+            (None, None) => [proven(), newest(), None],
+            (None, Some(shown)) => {
+                let version = self.store.version_of(shown);
+                [
+                    newest(),
+                    proven(),
+                    version.and_then(|version| on_disk(&version)),
+                ]
+            }
+        };
+        candidates.into_iter().flatten().collect()
+    }
+
+    /// A profile with the ordinals that go with its version (`facts/router.md` §6).
+    fn with_ordinals(&self, profile: SslProfile) -> SslProfile {
+        let version = self.store.version_of(&profile);
+        let in_force = self.record.in_force.get(&profile.name);
+        let shown = self.shown(&profile.name);
+        let (ordinal, oldest_valid_ordinal) = match (in_force, shown) {
+            (Some(in_force), _) if Some(&in_force.version) == version.as_ref() => {
+                ordinals(&in_force.profile)
+            }
+            (None, Some(shown)) if self.store.version_of(shown) == version => ordinals(shown),
+            (None, None) => (Some(FIRST_ORDINAL), None),
+            _ => {
+                let known = [in_force.map(|in_force| &in_force.profile), shown];
+                let ordinals = known
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|profile| profile.ordinal);
+                let last = ordinals.max().unwrap_or(0);
+                // Raised on a listener it would close what came in, and the link be down until the other side dials
+                // again. Left alone on a connector, each rotation would leave three connections for ever.
+                let is_dialled_with = !self.listened_with.contains(profile.name.as_str());
+                (Some(last + 1), is_dialled_with.then_some(last))
+            }
+        };
+        SslProfile {
+            ordinal,
+            oldest_valid_ordinal,
+            ..profile
+        }
+    }
+
+    /// The profile as the router shows it.
+    fn shown(&self, name: &str) -> Option<&'a SslProfile> {
+        match self.live.get(&EntityId::new(EntityType::SslProfile, name)) {
+            Some(Entity::SslProfile(profile)) => Some(profile),
+            _ => None,
+        }
     }
 }
 
-/// `ordinal` and `oldestValidOrdinal`.
-type Ordinals = (Option<u64>, Option<u64>);
-
-/// Adds what the configuration says of a profile but its paths, which are upstream's.
-fn with_attributes(files: SslProfile, ordinals: Ordinals, entities: &[Entity]) -> SslProfile {
-    let described = entities.iter().find_map(|entity| match entity {
-        Entity::SslProfile(profile) if profile.name == files.name => Some(profile),
-        _ => None,
-    });
-    let (protocols, other) = described
-        .map(|profile| (profile.protocols.clone(), profile.other.clone()))
-        .unwrap_or_default();
-    let (ordinal, oldest_valid_ordinal) = ordinals;
-    SslProfile {
-        ordinal,
-        oldest_valid_ordinal,
-        protocols,
-        other,
-        ..files
-    }
+fn ordinals(profile: &SslProfile) -> (Option<u64>, Option<u64>) {
+    (profile.ordinal, profile.oldest_valid_ordinal)
 }

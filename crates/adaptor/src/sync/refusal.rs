@@ -3,7 +3,8 @@
 //! Every entity waits by itself, with a pause that doubles up to a cap; one that is wanted otherwise than it was refused
 //! does not wait at all.
 
-use spanwire_router::entity::EntityId;
+use serde_json::Value;
+use spanwire_router::entity::{Entity, EntityId};
 use spanwire_router::report::Refused;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,6 +31,14 @@ struct Refusal {
     message: String,
     failures: u32,
     due: Instant,
+}
+
+/// The form of an entity, by which it is told whether the same was refused before. Ordinals are no part of it: they are
+/// counted up with each try.
+pub(crate) fn form(entity: &Entity) -> String {
+    let mut attributes = entity.attributes();
+    attributes.retain(|name, _| name != "ordinal" && name != "oldestValidOrdinal");
+    Value::Object(attributes).to_string()
 }
 
 /// All that was refused and not since accepted or given up.

@@ -118,15 +118,13 @@ impl Server {
         let mut is_confirmed = later.is_none();
         let mut record = Some(later.unwrap_or_else(|| grant.clone()));
         for turn in 0..TRIES {
-            let current = match record.take() {
-                Some(record) => record,
-                None => match self.read_back(grant).await? {
-                    Some(record) => record,
-                    None => {
-                        pause(turn).await;
-                        continue;
-                    }
-                },
+            let known = match record.take() {
+                Some(record) => Some(record),
+                None => self.read_back(grant).await?,
+            };
+            let Some(current) = known else {
+                pause(turn).await;
+                continue;
             };
             if current.holds(claim) {
                 *last = Some(current);

@@ -120,13 +120,15 @@ impl Server {
         let groups: Vec<Vec<Endpoint>> = answer::groups(&site.endpoints)?;
         let issuer = grant.issuer.as_ref().unwrap_or(&site.issuer);
         let signer = self.signer(&grant.namespace, issuer).await?;
-        let credential = self.credential(subject, signer).await.inspect_err(|_| {
-            tracing::warn!(
-                grant = grant.name,
-                namespace = grant.namespace,
-                issuer,
-                "Could not make a credential"
-            );
+        let credential = self.credential(subject, signer).await.map_err(|error| {
+            let (grant, namespace) = (&grant.name, &grant.namespace);
+            tracing::warn!(grant, namespace, issuer, %error, "Could not make a credential");
+            match error {
+                MakeAnswer::Credential(
+                    MakeCredential::UseSigner(_) | MakeCredential::Verify(_),
+                ) => Refusal::NoIssuer,
+                _ => Refusal::Failed,
+            }
         })?;
         answer::yaml(name, &credential, &groups)
     }
@@ -154,35 +156,20 @@ impl Server {
         })
     }
 
-    async fn credential(&self, subject: &str, signer: Signer) -> Result<Credential, Refusal> {
-        let _place = self.makers.acquire().await.map_err(|_| Refusal::Failed)?;
+    async fn credential(&self, subject: &str, signer: Signer) -> Result<Credential, MakeAnswer> {
+        let _place = self.makers.acquire().await?;
         let subject = subject.to_owned();
         let now = self.clock.now();
         let terms = self.terms;
         let made = tokio::task::spawn_blocking(move || {
-            let not_after = now
-                .checked_add(SignedDuration::from_secs(terms.leaf_seconds))
-                .map_err(|_| MakeCredential::WriteTime(now))?;
-            let not_before = now
-                .checked_sub(BACK_DATED)
-                .map_err(|_| MakeCredential::WriteTime(now))?;
-            pki::client_credential(&subject, &signer, not_before, not_after, terms.rsa)
+            let end = now.checked_add(SignedDuration::from_secs(terms.leaf_seconds));
+            let start = now.checked_sub(BACK_DATED);
+            let (Ok(start), Ok(end)) = (start, end) else {
+                return Err(MakeCredential::WriteTime(now));
+            };
+            pki::client_credential(&subject, &signer, start, end, terms.rsa)
         });
-        match made.await {
-            Ok(Ok(credential)) => Ok(credential),
-            Ok(Err(error @ (MakeCredential::UseSigner(_) | MakeCredential::Verify(_)))) => {
-                tracing::warn!(%error, "The CA cannot sign");
-                Err(Refusal::NoIssuer)
-            }
-            Ok(Err(error)) => {
-                tracing::error!(%error, "Could not make a credential");
-                Err(Refusal::Failed)
-            }
-            Err(error) => {
-                tracing::error!(%error, "Making a credential was cut short");
-                Err(Refusal::Failed)
-            }
-        }
+        Ok(made.await??)
     }
 
     /// Raises the alarm where a refusal may mean a theft: the code is right and the grant is used up, so either the
@@ -209,6 +196,17 @@ impl Server {
         }
         refusal
     }
+}
+
+/// Why there is no credential.
+#[derive(Debug, thiserror::Error)]
+enum MakeAnswer {
+    #[error(transparent)]
+    Credential(#[from] MakeCredential),
+    #[error("the thread that made it was ended: {0}")]
+    Join(#[from] tokio::task::JoinError),
+    #[error("nobody makes credentials any more")]
+    Close(#[from] tokio::sync::AcquireError),
 }
 
 /// What a claim is known by: who asks, for what. Each part after its length, so that no two are the same by accident.

@@ -35,7 +35,11 @@ const SOURCE: &str = "10.0.0.1";
 fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
     let clock = Clock::default().now();
     Issue {
-        secret: Child { kind: ObjectKind::Secret, object: Value::Null, data: BTreeMap::new() },
+        secret: Child {
+            kind: ObjectKind::Secret,
+            object: Value::Null,
+            data: BTreeMap::new(),
+        },
         live: None,
         subject: subject.to_owned(),
         hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
@@ -49,7 +53,11 @@ fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
         not_before: clock,
         not_after: Timestamp::from_second(clock.as_second() + 3600).unwrap(),
         rsa: false,
-        event: Event { warning: false, reason: String::new(), note: String::new() },
+        event: Event {
+            warning: false,
+            reason: String::new(),
+            note: String::new(),
+        },
     }
 }
 
@@ -104,9 +112,17 @@ impl Cluster {
         let site = SiteRecord {
             edge: false,
             issuer: "skupper-site-ca".to_owned(),
-            endpoints: vec![endpoint("inter-router", "55671"), endpoint("edge", "45671"), endpoint("normal", "1")],
+            endpoints: vec![
+                endpoint("inter-router", "55671"),
+                endpoint("edge", "45671"),
+                endpoint("normal", "1"),
+            ],
         };
-        Self { api, site: Arc::new(Mutex::new(Some(site))), events: Arc::default() }
+        Self {
+            api,
+            site: Arc::new(Mutex::new(Some(site))),
+            events: Arc::default(),
+        }
     }
 
     /// A replica whose stores know everything at once.
@@ -128,12 +144,23 @@ impl Cluster {
         let directory = Directory {
             code: Arc::new(move |uid| Some(Sha256::digest(code(uid)?.status?.code?).into())),
             grant: Arc::new(move |uid| Some(GrantRecord::of(&grant(uid)?))),
-            site: Arc::new(move |namespace| site.lock().unwrap().clone().filter(|_| namespace == "east")),
+            site: Arc::new(move |namespace| {
+                site.lock().unwrap().clone().filter(|_| namespace == "east")
+            }),
             announce: Arc::new(move |_, event| events.lock().unwrap().push(event.reason)),
         };
-        let terms = Terms { leaf_seconds: 3600, rsa: false };
+        let terms = Terms {
+            leaf_seconds: 3600,
+            rsa: false,
+        };
         let metrics = Arc::new(Metrics::new("0"));
-        Arc::new(Server::new(self.api.client(), Clock::default(), directory, terms, metrics))
+        Arc::new(Server::new(
+            self.api.client(),
+            Clock::default(),
+            directory,
+            terms,
+            metrics,
+        ))
     }
 
     fn edit(&self, change: impl FnOnce(&mut Value)) {
@@ -144,8 +171,14 @@ impl Cluster {
 
     fn counted(&self) -> i64 {
         let grant = self.api.get(GRANT).unwrap();
-        let claims = grant.pointer("/status/claims").and_then(Value::as_array).map_or(0, Vec::len);
-        let count = grant.pointer("/status/redemptions").and_then(Value::as_i64).unwrap_or_default();
+        let claims = grant
+            .pointer("/status/claims")
+            .and_then(Value::as_array)
+            .map_or(0, Vec::len);
+        let count = grant
+            .pointer("/status/redemptions")
+            .and_then(Value::as_i64)
+            .unwrap_or_default();
         assert_eq!(i64::try_from(claims).unwrap(), count);
         count
     }
@@ -167,7 +200,9 @@ fn request(code: &str, nonce: &str) -> Request {
 }
 
 async fn redeem(server: &Server, code: &str, nonce: &str) -> Result<Answer, Refusal> {
-    server.redeem(SOURCE.parse().unwrap(), request(code, nonce)).await
+    server
+        .redeem(SOURCE.parse().unwrap(), request(code, nonce))
+        .await
 }
 
 async fn refusal(server: &Server, code: &str, nonce: &str) -> Option<Refusal> {
@@ -182,14 +217,26 @@ async fn a_right_code_gets_a_credential_and_a_link() {
     let documents: Vec<Value> = serde_saphyr::from_multiple(&answer.body).unwrap();
     assert_eq!(documents.len(), 2);
     assert!(answer.body.starts_with("---\n"));
-    let [secret, link] = documents.as_slice() else { panic!() };
+    let [secret, link] = documents.as_slice() else {
+        panic!()
+    };
     assert_eq!(secret["kind"], "Secret");
     assert_eq!(secret["metadata"], json!({"name": "t"}));
     assert_eq!(secret["type"], "kubernetes.io/tls");
-    let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret.clone()).unwrap();
+    let secret: k8s_openapi::api::core::v1::Secret =
+        serde_json::from_value(secret.clone()).unwrap();
     let facts = crate::facts::secret_facts(&secret);
-    assert_eq!(facts.pair.as_ref().and_then(|pair| pair.key_error.clone()), None);
-    assert_eq!(facts.pair.as_ref().and_then(|pair| pair.chain_error.clone()), None);
+    assert_eq!(
+        facts.pair.as_ref().and_then(|pair| pair.key_error.clone()),
+        None
+    );
+    assert_eq!(
+        facts
+            .pair
+            .as_ref()
+            .and_then(|pair| pair.chain_error.clone()),
+        None
+    );
     let certificate = facts.certificate().unwrap();
     assert_eq!(certificate.subject, "site-uid");
     assert!(certificate.client && !certificate.server);
@@ -215,12 +262,18 @@ async fn each_group_of_routers_gets_a_link() {
     let cluster = Cluster::new(1);
     if let Some(site) = cluster.site.lock().unwrap().as_mut() {
         for endpoint in site.endpoints.clone() {
-            site.endpoints.push(Endpoint { group: "skupper-router-2".to_owned(), ..endpoint });
+            site.endpoints.push(Endpoint {
+                group: "skupper-router-2".to_owned(),
+                ..endpoint
+            });
         }
     }
     let answer = redeem(&cluster.server(), CODE, "n").await.unwrap();
     let documents: Vec<Value> = serde_saphyr::from_multiple(&answer.body).unwrap();
-    let names: Vec<&Value> = documents.iter().map(|document| &document["metadata"]["name"]).collect();
+    let names: Vec<&Value> = documents
+        .iter()
+        .map(|document| &document["metadata"]["name"])
+        .collect();
     assert_eq!(names, ["t", "t-1", "t-2"]);
     assert_eq!(documents[1]["spec"]["tlsCredentials"], "t");
 }
@@ -230,8 +283,11 @@ async fn never_more_than_n_whoever_asks() {
     let cluster = Cluster::new(3);
     // Two replicas, and stores that never hear of anything.
     let stale = cluster.api.get(GRANT);
-    let servers =
-        [cluster.server(), cluster.server_that_knows(move || stale.clone()), cluster.server()];
+    let servers = [
+        cluster.server(),
+        cluster.server_that_knows(move || stale.clone()),
+        cluster.server(),
+    ];
     let redeemers = (0..30).map(|n| {
         let server = servers[n % 3].clone();
         async move { redeem(&server, CODE, &n.to_string()).await }
@@ -256,7 +312,10 @@ async fn a_repeat_is_answered_and_not_counted_by_any_replica() {
     // The same nonce for another name is another claim.
     let mut stolen = request(CODE, "mine");
     stolen.name = Some("u".to_owned());
-    assert_eq!(one.redeem(SOURCE.parse().unwrap(), stolen).await.err(), Some(Refusal::UsedUp));
+    assert_eq!(
+        one.redeem(SOURCE.parse().unwrap(), stolen).await.err(),
+        Some(Refusal::UsedUp)
+    );
     // The time of a grant ends for new claims.
     cluster.edit(|grant| grant["status"]["expirationTime"] = json!(in_seconds(-1)));
     assert!(redeem(&one, CODE, "mine").await.unwrap().is_repeated);
@@ -265,12 +324,24 @@ async fn a_repeat_is_answered_and_not_counted_by_any_replica() {
 
 #[tokio::test]
 async fn a_record_whose_fate_is_unclear_is_read_back() {
-    for fault in [Fault::LoseAnswer, Fault::DoAndRefuse(504), Fault::LoseRequest, Fault::Refuse(500), Fault::Refuse(409)] {
+    for fault in [
+        Fault::LoseAnswer,
+        Fault::DoAndRefuse(504),
+        Fault::LoseRequest,
+        Fault::Refuse(500),
+        Fault::Refuse(409),
+    ] {
         let cluster = Cluster::new(2);
         cluster.api.fault(move |call| {
-            if call.method == "PATCH" && call.before < 3 { fault } else { Fault::None }
+            if call.method == "PATCH" && call.before < 3 {
+                fault
+            } else {
+                Fault::None
+            }
         });
-        redeem(&cluster.server(), CODE, "n").await.unwrap_or_else(|refusal| panic!("{fault:?}: {refusal:?}"));
+        redeem(&cluster.server(), CODE, "n")
+            .await
+            .unwrap_or_else(|refusal| panic!("{fault:?}: {refusal:?}"));
         assert_eq!(cluster.counted(), 1, "{fault:?}");
     }
 }
@@ -283,7 +354,10 @@ async fn an_api_server_that_is_away_costs_nothing_but_time() {
         let server = cluster.server();
         let refused = refusal(&server, CODE, "n").await.unwrap();
         assert_eq!(refused, Refusal::Unavailable);
-        assert_eq!((refused.status(), refused.retry_after()), (StatusCode::SERVICE_UNAVAILABLE, Some(5)));
+        assert_eq!(
+            (refused.status(), refused.retry_after()),
+            (StatusCode::SERVICE_UNAVAILABLE, Some(5))
+        );
         cluster.api.fault(|_| Fault::None);
         assert_eq!(cluster.counted(), 0);
         redeem(&server, CODE, "n").await.unwrap();
@@ -294,9 +368,18 @@ async fn an_api_server_that_is_away_costs_nothing_but_time() {
 #[tokio::test]
 async fn a_record_that_is_refused_for_good_leaves_no_trace() {
     let cluster = Cluster::new(1);
-    cluster.api.fault(|call| if call.method == "PATCH" { Fault::Refuse(403) } else { Fault::None });
+    cluster.api.fault(|call| {
+        if call.method == "PATCH" {
+            Fault::Refuse(403)
+        } else {
+            Fault::None
+        }
+    });
     let server = cluster.server();
-    assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::Unavailable));
+    assert_eq!(
+        refusal(&server, CODE, "n").await,
+        Some(Refusal::Unavailable)
+    );
     assert_eq!(cluster.api.count("PATCH", "g/status"), 1);
     cluster.api.fault(|_| Fault::None);
     assert_eq!(cluster.counted(), 0);
@@ -310,13 +393,25 @@ async fn what_cannot_be_made_is_not_counted() {
     let good = cluster.site.lock().unwrap().clone().unwrap();
     let with = |site: Option<SiteRecord>| *cluster.site.lock().unwrap() = site;
     with(None);
-    assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::NoSite("east".to_owned())));
-    with(Some(SiteRecord { edge: true, ..good.clone() }));
+    assert_eq!(
+        refusal(&server, CODE, "n").await,
+        Some(Refusal::NoSite("east".to_owned()))
+    );
+    with(Some(SiteRecord {
+        edge: true,
+        ..good.clone()
+    }));
     assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::EdgeSite));
-    with(Some(SiteRecord { endpoints: Vec::new(), ..good.clone() }));
+    with(Some(SiteRecord {
+        endpoints: Vec::new(),
+        ..good.clone()
+    }));
     assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::NoEndpoint));
     for issuer in ["", "absent"] {
-        with(Some(SiteRecord { issuer: issuer.to_owned(), ..good.clone() }));
+        with(Some(SiteRecord {
+            issuer: issuer.to_owned(),
+            ..good.clone()
+        }));
         assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::NoIssuer));
     }
     with(Some(good));
@@ -338,7 +433,9 @@ async fn the_issuer_that_a_grant_names_signs() {
     assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::NoIssuer));
     let mut ca = cluster.api.get(CA).unwrap();
     ca["metadata"]["name"] = json!("another-ca");
-    cluster.api.put(&CA.replace("skupper-site-ca", "another-ca"), ca);
+    cluster
+        .api
+        .put(&CA.replace("skupper-site-ca", "another-ca"), ca);
     redeem(&server, CODE, "n").await.unwrap();
 }
 
@@ -347,15 +444,27 @@ async fn nothing_is_told_to_those_who_do_not_know_the_code() {
     let cluster = Cluster::new(1);
     let server = cluster.server();
     let wrong = CODE.replace('X', "Y");
-    assert_eq!(refusal(&server, &wrong, "n").await, Some(Refusal::WrongCode));
+    assert_eq!(
+        refusal(&server, &wrong, "n").await,
+        Some(Refusal::WrongCode)
+    );
     redeem(&server, CODE, "n").await.unwrap();
-    assert_eq!(refusal(&server, &wrong, "n").await, Some(Refusal::WrongCode));
+    assert_eq!(
+        refusal(&server, &wrong, "n").await,
+        Some(Refusal::WrongCode)
+    );
     cluster.edit(|grant| grant["status"]["expirationTime"] = json!(in_seconds(-1)));
-    assert_eq!(refusal(&server, &wrong, "n").await, Some(Refusal::WrongCode));
+    assert_eq!(
+        refusal(&server, &wrong, "n").await,
+        Some(Refusal::WrongCode)
+    );
     assert_eq!(refusal(&server, "", "n").await, Some(Refusal::WrongCode));
     let mut unknown = request(CODE, "n");
     unknown.grant = "another".to_owned();
-    assert_eq!(server.redeem(SOURCE.parse().unwrap(), unknown).await.err(), Some(Refusal::UnknownGrant));
+    assert_eq!(
+        server.redeem(SOURCE.parse().unwrap(), unknown).await.err(),
+        Some(Refusal::UnknownGrant)
+    );
     // A grant without a code, as every grant is for a moment.
     cluster.edit(|grant| {
         grant["status"].as_object_mut().unwrap().remove("code");
@@ -373,7 +482,10 @@ async fn a_grant_that_has_nothing_left_says_why_to_those_who_know_its_code() {
     cluster.edit(|grant| grant["status"]["expirationTime"] = json!(in_seconds(-1)));
     assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::Expired));
     cluster.edit(|grant| grant["status"]["expirationTime"] = json!("soon"));
-    assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::CorruptGrant));
+    assert_eq!(
+        refusal(&server, CODE, "n").await,
+        Some(Refusal::CorruptGrant)
+    );
     assert_eq!(cluster.api.count("PATCH", "g/status"), 0);
 }
 
@@ -397,7 +509,10 @@ async fn a_grant_that_was_deleted_or_made_anew_gives_nothing() {
     let known = cluster.api.get(GRANT);
     let server = cluster.server_that_knows(move || known.clone());
     cluster.edit(|grant| grant["metadata"]["uid"] = json!("another"));
-    assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::UnknownGrant));
+    assert_eq!(
+        refusal(&server, CODE, "n").await,
+        Some(Refusal::UnknownGrant)
+    );
     assert_eq!(cluster.counted(), 0);
 }
 
@@ -414,19 +529,30 @@ async fn listening(server: Arc<Server>) -> Listening {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let ca = authority("grant ca");
-    let served = Served::nothing().unwrap();
+    let live = Served::nothing().unwrap();
     let credential = signed(&ca, &["127.0.0.1", "localhost"]);
-    served.set(&credential.certificate, &credential.key).unwrap();
+    live.set(&credential.certificate, &credential.key).unwrap();
     let (stop, mut task) = (CancellationToken::new(), JoinSet::new());
-    let (stopped, live) = (stop.clone(), served.clone());
+    let (stopped, shared) = (stop.clone(), live.clone());
     task.spawn(async move { server.run(listener, &live, stopped).await });
-    Listening { address, served, ca, stop, task }
+    Listening {
+        address,
+        served: shared,
+        ca,
+        stop,
+        task,
+    }
 }
 
-fn client_tls(ca: &Credential, versions: &[&'static rustls::SupportedProtocolVersion]) -> rustls::ClientConfig {
+fn client_tls(
+    ca: &Credential,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> rustls::ClientConfig {
     use rustls_pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(rustls_pki_types::CertificateDer::from_pem_slice(ca.ca.as_bytes()).unwrap()).unwrap();
+    roots
+        .add(rustls_pki_types::CertificateDer::from_pem_slice(ca.ca.as_bytes()).unwrap())
+        .unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
@@ -441,7 +567,9 @@ async fn connected(
 ) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let stream = TcpStream::connect(listening.address).await?;
     let name = ServerName::try_from("127.0.0.1").unwrap();
-    tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await
+    tokio_rustls::TlsConnector::from(Arc::new(tls))
+        .connect(name, stream)
+        .await
 }
 
 /// What the door says to this, over HTTP/1.1.
@@ -456,7 +584,9 @@ async fn said(listening: &Listening, request: &str) -> String {
 
 fn post(path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
-    format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    )
 }
 
 #[tokio::test]
@@ -466,15 +596,24 @@ async fn the_door_speaks_as_upstreams_does() {
     let answer = async |request: String| {
         let answer = said(&listening, &request).await;
         let status = answer.split(' ').nth(1).unwrap_or_default().to_owned();
-        (status, answer.rsplit("\r\n").next().unwrap_or_default().to_owned())
+        (
+            status,
+            answer.rsplit("\r\n").next().unwrap_or_default().to_owned(),
+        )
     };
     let told = |status: &str, text: &str| (status.to_owned(), text.to_owned());
     assert_eq!(
         answer(post("/grant-uid", "", CODE).replace("POST", "GET")).await,
         told("405", "Only POST is supported")
     );
-    assert_eq!(answer(post("/other", "", CODE)).await, told("404", "No such claim"));
-    assert_eq!(answer(post("/", "", CODE)).await, told("404", "No such claim"));
+    assert_eq!(
+        answer(post("/other", "", CODE)).await,
+        told("404", "No such claim")
+    );
+    assert_eq!(
+        answer(post("/", "", CODE)).await,
+        told("404", "No such claim")
+    );
     assert_eq!(
         answer(post("/grant-uid", "", "wrong")).await,
         told("403", "Redemption of access token refused")
@@ -508,7 +647,9 @@ async fn http2_is_spoken() {
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let stream = connected(&listening, tls).await.unwrap();
     let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
     let mut task = JoinSet::new();
     task.spawn(connection);
     let request = http::Request::post("https://127.0.0.1/grant-uid")
@@ -527,7 +668,10 @@ async fn only_tls_13_is_spoken() {
     let tls = client_tls(&listening.ca, &[&rustls::version::TLS12]);
     assert!(connected(&listening, tls).await.is_err());
     let mut plain = TcpStream::connect(listening.address).await.unwrap();
-    plain.write_all(post("/grant-uid", "", CODE).as_bytes()).await.unwrap();
+    plain
+        .write_all(post("/grant-uid", "", CODE).as_bytes())
+        .await
+        .unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer).await;
     assert!(!String::from_utf8_lossy(&answer).contains("HTTP"));
@@ -536,17 +680,37 @@ async fn only_tls_13_is_spoken() {
 #[tokio::test]
 async fn a_new_certificate_is_served_to_the_next_client() {
     let mut listening = listening(Cluster::new(1).server()).await;
-    assert!(said(&listening, &post("/other", "", "")).await.contains("404"));
+    assert!(
+        said(&listening, &post("/other", "", ""))
+            .await
+            .contains("404")
+    );
     let ca = authority("another ca");
     let credential = signed(&ca, &["127.0.0.1"]);
-    assert!(listening.served.set(&credential.certificate, &ca.key).is_err());
+    assert!(
+        listening
+            .served
+            .set(&credential.certificate, &ca.key)
+            .is_err()
+    );
     assert!(listening.served.set("junk", "junk").is_err());
-    assert!(said(&listening, &post("/other", "", "")).await.contains("404"));
-    listening.served.set(&credential.certificate, &credential.key).unwrap();
+    assert!(
+        said(&listening, &post("/other", "", ""))
+            .await
+            .contains("404")
+    );
+    listening
+        .served
+        .set(&credential.certificate, &credential.key)
+        .unwrap();
     let tls = client_tls(&listening.ca, &[&rustls::version::TLS13]);
     assert!(connected(&listening, tls).await.is_err());
     listening.ca = ca;
-    assert!(said(&listening, &post("/other", "", "")).await.contains("404"));
+    assert!(
+        said(&listening, &post("/other", "", ""))
+            .await
+            .contains("404")
+    );
 }
 
 #[tokio::test]
@@ -557,7 +721,9 @@ async fn without_a_certificate_nobody_gets_in() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listening.address = listener.local_addr().unwrap();
     let (server, stop) = (Cluster::new(1).server(), listening.stop.clone());
-    listening.task.spawn(async move { server.run(listener, &empty, stop).await });
+    listening
+        .task
+        .spawn(async move { server.run(listener, &empty, stop).await });
     let tls = client_tls(&listening.ca, &[&rustls::version::TLS13]);
     assert!(connected(&listening, tls).await.is_err());
 }
@@ -579,9 +745,15 @@ async fn a_crowd_of_idle_clients_holds_up_nobody() {
 async fn a_server_that_stops_finishes_what_it_has_begun() {
     let cluster = Cluster::new(1);
     let mut listening = listening(cluster.server()).await;
-    assert!(said(&listening, &post("/grant-uid", "name: t\r\n", CODE)).await.contains("200"));
+    assert!(
+        said(&listening, &post("/grant-uid", "name: t\r\n", CODE))
+            .await
+            .contains("200")
+    );
     listening.stop.cancel();
-    timeout(Duration::from_secs(2), listening.task.join_next()).await.unwrap();
+    timeout(Duration::from_secs(2), listening.task.join_next())
+        .await
+        .unwrap();
     assert!(TcpStream::connect(listening.address).await.is_err());
 }
 
@@ -609,10 +781,17 @@ fn west(listening: &Listening, code: &str) -> West {
         assert_eq!(uid, "token-uid");
         sender.send(attempt).unwrap();
     });
-    let policy = Policy { allow_loopback: true, api_server: None };
+    let policy = Policy {
+        allow_loopback: true,
+        api_server: None,
+    };
     let metrics = Arc::new(Metrics::new("0"));
     let pool = Pool::new(api.client(), Clock::default(), policy, metrics, report);
-    West { api, pool, attempts }
+    West {
+        api,
+        pool,
+        attempts,
+    }
 }
 
 fn act(generation: i64) -> Redeem {
@@ -639,7 +818,10 @@ fn act(generation: i64) -> Redeem {
 impl West {
     async fn attempt(&mut self) -> Attempt {
         self.pool.submit(act(1));
-        timeout(Duration::from_secs(20), self.attempts.recv()).await.unwrap().unwrap()
+        timeout(Duration::from_secs(20), self.attempts.recv())
+            .await
+            .unwrap()
+            .unwrap()
     }
 }
 
@@ -653,9 +835,14 @@ async fn a_token_is_redeemed_and_its_answer_stored() {
     assert_eq!((attempt.generation, attempt.tries), (1, 1));
     let stored = west.api.get(STORED).unwrap();
     assert_eq!(stored["metadata"]["ownerReferences"][0]["uid"], "site-uid");
-    assert_eq!(stored["metadata"]["annotations"]["internal.spanwire.io/token"], "token-uid");
+    assert_eq!(
+        stored["metadata"]["annotations"]["internal.spanwire.io/token"],
+        "token-uid"
+    );
     let links: Value = serde_json::from_str(
-        stored["metadata"]["annotations"]["internal.spanwire.io/links"].as_str().unwrap(),
+        stored["metadata"]["annotations"]["internal.spanwire.io/links"]
+            .as_str()
+            .unwrap(),
     )
     .unwrap();
     assert_eq!(links[0]["name"], "t");
@@ -676,18 +863,30 @@ async fn a_token_is_redeemed_and_its_answer_stored() {
 async fn refusals_are_told_apart() {
     let cluster = Cluster::new(1);
     let listening = listening(cluster.server()).await;
-    assert_eq!(west(&listening, "wrong").attempt().await.outcome, Outcome::CodeRefused);
+    assert_eq!(
+        west(&listening, "wrong").attempt().await.outcome,
+        Outcome::CodeRefused
+    );
     cluster.edit(|grant| grant["status"]["redemptions"] = json!(1));
-    assert_eq!(west(&listening, CODE).attempt().await.outcome, Outcome::UsedUp);
+    assert_eq!(
+        west(&listening, CODE).attempt().await.outcome,
+        Outcome::UsedUp
+    );
     cluster.edit(|grant| grant["status"]["expirationTime"] = json!(in_seconds(-1)));
-    assert_eq!(west(&listening, CODE).attempt().await.outcome, Outcome::Expired);
+    assert_eq!(
+        west(&listening, CODE).attempt().await.outcome,
+        Outcome::Expired
+    );
     *cluster.site.lock().unwrap() = None;
     cluster.edit(|grant| {
         grant["status"]["redemptions"] = json!(0);
         grant["status"]["expirationTime"] = json!(in_seconds(60));
     });
     let mut west = west(&listening, CODE);
-    assert!(matches!(west.attempt().await.outcome, Outcome::Unreachable(_)));
+    assert!(matches!(
+        west.attempt().await.outcome,
+        Outcome::Unreachable(_)
+    ));
     assert_eq!(west.attempt().await.tries, 2);
     assert_eq!(west.api.get(STORED), None);
 }
@@ -702,16 +901,36 @@ async fn only_the_tokens_ca_is_trusted() {
         west.api.put(TOKEN, token);
         west
     };
-    let Outcome::Untrusted(message) = with(&authority("x").ca).attempt().await.outcome else { panic!() };
-    assert_eq!(message, "the certificate at the token's url is not vouched for by the token's ca");
-    let Outcome::Invalid(message) = with("junk").attempt().await.outcome else { panic!() };
-    assert_eq!(message, "the token's ca cannot be used: ca holds no certificate in PEM");
-    let Outcome::Invalid(message) = with("").attempt().await.outcome else { panic!() };
+    let Outcome::Untrusted(message) = with(&authority("x").ca).attempt().await.outcome else {
+        panic!()
+    };
+    assert_eq!(
+        message,
+        "the certificate at the token's url is not vouched for by the token's ca"
+    );
+    let Outcome::Invalid(message) = with("junk").attempt().await.outcome else {
+        panic!()
+    };
+    assert_eq!(
+        message,
+        "the token's ca cannot be used: ca holds no certificate in PEM"
+    );
+    let Outcome::Invalid(message) = with("").attempt().await.outcome else {
+        panic!()
+    };
     assert_eq!(message, "token does not have a CA");
     let elsewhere = signed(&listening.ca, &["elsewhere.example"]);
-    listening.served.set(&elsewhere.certificate, &elsewhere.key).unwrap();
-    let Outcome::Untrusted(message) = west(&listening, CODE).attempt().await.outcome else { panic!() };
-    assert_eq!(message, "the certificate at the token's url is not for the host that the url names");
+    listening
+        .served
+        .set(&elsewhere.certificate, &elsewhere.key)
+        .unwrap();
+    let Outcome::Untrusted(message) = west(&listening, CODE).attempt().await.outcome else {
+        panic!()
+    };
+    assert_eq!(
+        message,
+        "the certificate at the token's url is not for the host that the url names"
+    );
 }
 
 #[tokio::test]
@@ -722,9 +941,20 @@ async fn nobody_is_dialled_who_may_not_be() {
     west.attempts = attempts;
     let report = Arc::new(move |_, attempt| sender.send(attempt).unwrap());
     let metrics = Arc::new(Metrics::new("0"));
-    west.pool = Pool::new(west.api.client(), Clock::default(), Policy::default(), metrics, report);
-    let Outcome::Invalid(message) = west.attempt().await.outcome else { panic!() };
-    assert_eq!(message, "the token's url leads to an address that may not be dialled");
+    west.pool = Pool::new(
+        west.api.client(),
+        Clock::default(),
+        Policy::default(),
+        metrics,
+        report,
+    );
+    let Outcome::Invalid(message) = west.attempt().await.outcome else {
+        panic!()
+    };
+    assert_eq!(
+        message,
+        "the token's url leads to an address that may not be dialled"
+    );
 }
 
 #[tokio::test]
@@ -774,12 +1004,21 @@ async fn a_token_is_redeemed_once_at_a_time_and_again_when_it_has_changed() {
 
 #[tokio::test]
 async fn an_answer_is_stored_whatever_becomes_of_the_write() {
-    for fault in [Fault::LoseAnswer, Fault::LoseRequest, Fault::Refuse(503), Fault::DoAndRefuse(504)] {
+    for fault in [
+        Fault::LoseAnswer,
+        Fault::LoseRequest,
+        Fault::Refuse(503),
+        Fault::DoAndRefuse(504),
+    ] {
         let cluster = Cluster::new(1);
         let listening = listening(cluster.server()).await;
         let mut west = west(&listening, CODE);
         west.api.fault(move |call| {
-            if call.method == "POST" && call.before == 0 { fault } else { Fault::None }
+            if call.method == "POST" && call.before == 0 {
+                fault
+            } else {
+                Fault::None
+            }
         });
         assert_eq!(west.attempt().await.outcome, Outcome::Stored, "{fault:?}");
         assert!(west.api.get(STORED).is_some());
@@ -791,8 +1030,13 @@ async fn an_answer_is_stored_whatever_becomes_of_the_write() {
 async fn a_strangers_secret_is_left_alone() {
     let listening = listening(Cluster::new(1).server()).await;
     let mut west = west(&listening, CODE);
-    west.api.put(STORED, json!({"metadata": {"name": "t", "namespace": "west"}, "kind": "Secret"}));
-    let Outcome::Unreachable(message) = west.attempt().await.outcome else { panic!() };
+    west.api.put(
+        STORED,
+        json!({"metadata": {"name": "t", "namespace": "west"}, "kind": "Secret"}),
+    );
+    let Outcome::Unreachable(message) = west.attempt().await.outcome else {
+        panic!()
+    };
     assert!(message.contains("is not this token's"));
     assert_eq!(west.api.get(STORED).unwrap().get("data"), None);
 }
@@ -807,6 +1051,10 @@ async fn a_token_that_is_gone_or_another_now_is_not_redeemed() {
     west.api.put(TOKEN, token);
     west.pool.submit(act(1));
     let mut attempts = west.attempts;
-    assert!(timeout(Duration::from_millis(300), attempts.recv()).await.is_err());
+    assert!(
+        timeout(Duration::from_millis(300), attempts.recv())
+            .await
+            .is_err()
+    );
     assert_eq!(cluster.counted(), 0);
 }

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 const DURATION: i32 = 15;
 /// The longest duration that is believed of another holder, in seconds.
 const MAX_DURATION: i32 = 600;
+/// The least that a lease's times tell apart.
+const MOMENT: SignedDuration = SignedDuration::from_micros(1);
 /// How long a replica acts on one renewal.
 const RENEWAL: Duration = Duration::from_secs(10);
 
@@ -34,7 +36,7 @@ pub(super) enum Step {
     /// There is none.
     Create(LeaseSpec),
     /// It is this replica's, or free.
-    Replace(Lease),
+    Replace(Box<Lease>),
 }
 
 impl Election {
@@ -73,10 +75,10 @@ impl Election {
         if !is_mine && holder(seen).is_some() && now < *since + duration(seen) {
             return Step::Wait;
         }
-        Step::Replace(Lease {
+        Step::Replace(Box::new(Lease {
             spec: Some(self.spec(Some(seen), wall)),
             ..seen.clone()
-        })
+        }))
     }
 
     /// What was written at `asked` or later was taken.
@@ -122,7 +124,7 @@ impl Election {
             .unwrap_or_default();
         let is_mine = seen.and_then(holder) == Some(&self.identity);
         let transitions = old.lease_transitions.unwrap_or_default();
-        let renewal = differing(wall, &old);
+        let renewal = later(wall, &old);
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(DURATION),
@@ -141,13 +143,14 @@ impl Election {
     }
 }
 
-/// A time that is not the one before, even if the wall clock is set back to it: others see by the change that the
-/// holder lives.
-fn differing(wall: Timestamp, old: &LeaseSpec) -> Timestamp {
-    if old.renew_time.as_ref().is_none_or(|before| before.0 != wall) {
-        return wall;
-    }
-    wall.checked_add(SignedDuration::from_micros(1)).unwrap_or(wall)
+/// A time after the one before, even if the wall clock was set back meanwhile: others see by the change that the holder
+/// lives, and may have missed one in between.
+fn later(wall: Timestamp, old: &LeaseSpec) -> Timestamp {
+    let next = old
+        .renew_time
+        .as_ref()
+        .and_then(|before| before.0.checked_add(MOMENT).ok());
+    next.map_or(wall, |next| next.max(wall))
 }
 
 fn holder(lease: &Lease) -> Option<&String> {
@@ -259,14 +262,15 @@ mod tests {
     #[test]
     fn every_renewal_is_seen_whatever_the_wall_clock_does() {
         let (mut election, start) = (Election::new("me"), Instant::now());
-        let mut before = held_by("me", 1);
+        let mut before = held_by("me", 1_900_000_000);
         for turn in 0..4 {
             election.granted(before.clone(), after(start, turn));
             let Step::Replace(lease) = election.step(after(start, turn), wall()) else {
                 panic!("it waits")
             };
-            assert_ne!(lease.spec, before.spec);
-            before = lease;
+            let time = |lease: &Lease| lease.spec.as_ref()?.renew_time.clone();
+            assert!(time(&lease) > time(&before));
+            before = *lease;
         }
     }
 

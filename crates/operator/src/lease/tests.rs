@@ -60,7 +60,7 @@ async fn one_of_two_leads_and_the_other_follows_when_it_stops() {
     let mut one = replica(&server, "one");
     until(&mut one, true, 1).await;
     let mut other = replica(&server, "other");
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
     assert!(one.leading.is_leading() && !other.leading.is_leading());
 
     one.stop.cancel();
@@ -88,11 +88,11 @@ async fn a_leader_that_is_cut_off_stops_at_its_deadline_and_comes_back() {
         let server = ApiServer::new();
         let mut one = replica(&server, "one");
         until(&mut one, true, 1).await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         server.fault(move |_| fault);
         let waited = until(&mut one, false, 11).await.as_secs_f64();
         assert!(waited > 7.0, "{waited} s");
-        tokio::time::sleep(Duration::from_secs(300)).await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
         assert!(!one.leading.is_leading());
         server.fault(|_| Fault::None);
         until(&mut one, true, 10).await;

@@ -18,7 +18,7 @@ use crate::error::{CallServer, within};
 
 /// How long an answer is held in memory while the API server does not take it. A claim is lost with it at a server
 /// that knows no repeats, so this is long; a place in the pool is taken meanwhile, so it is not longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// Pauses between tries: the first, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
@@ -71,9 +71,8 @@ async fn post(
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
-    let error = match within(api.create(&params, secret)).await {
-        Ok(_) => return Ok(()),
-        Err(error) => error,
+    let Err(error) = within(api.create(&params, secret)).await else {
+        return Ok(());
     };
     if error.reason() != "AlreadyExists" {
         return Err(StoreAnswer::Call(error));

@@ -124,7 +124,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_loop_that_does_not_turn_is_neither_alive_nor_ready() {
         let health = Health::new();
-        tokio::time::advance(Duration::from_secs(3600)).await;
+        tokio::time::advance(Duration::from_hours(1)).await;
         assert_eq!(health.liveness(), Ok(()));
         health.beat();
         tokio::time::advance(Duration::from_secs(80)).await;

@@ -74,7 +74,7 @@ impl Credentials {
             chosen.retain(|name, _| claims.secrets.contains_key(name));
         }
         let mut credentials = Self::default();
-        let mut size: usize = chosen.values().map(|version| version.size).sum();
+        let mut used: usize = chosen.values().map(|version| version.size).sum();
         for name in &claims.order {
             let Some(secret) = claims.secrets.get(name) else {
                 continue;
@@ -90,12 +90,12 @@ impl Credentials {
                 // The same bytes: the stored ones cost the workshop no read of another Secret.
                 continue;
             }
-            let others = size - old.map_or(0, |old| old.size);
+            let others = used - old.map_or(0, |old| old.size);
             if others + newest.size > BUDGET {
                 credentials.left_out.push(name.clone());
                 continue;
             }
-            size = others + newest.size;
+            used = others + newest.size;
             chosen.insert(name.clone(), newest);
         }
         for (name, version) in chosen {

@@ -133,7 +133,7 @@ struct Stamp<'a> {
 }
 
 impl<'a> Stamp<'a> {
-    fn parse(text: &'a String) -> Option<Self> {
+    fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split('.');
         let (revision, tries, at) = (parts.next()?, parts.next()?, parts.next()?);
         Some(Self {

@@ -23,6 +23,7 @@ fn profile_matches(wanted: &SslProfile, live: &SslProfile) -> bool {
         ordinal,
         oldest_valid_ordinal,
         protocols,
+        ciphers,
         other,
     } = wanted;
     *name == live.name
@@ -34,7 +35,8 @@ fn profile_matches(wanted: &SslProfile, live: &SslProfile) -> bool {
             *oldest_valid_ordinal,
             Some(live.oldest_valid_ordinal.unwrap_or(0)),
         )
-        && agrees(protocols.as_ref(), live.protocols.as_ref())
+        && text(protocols.as_ref()) == text(live.protocols.as_ref())
+        && text(ciphers.as_ref()) == text(live.ciphers.as_ref())
         && contains(&live.other, other)
 }
 

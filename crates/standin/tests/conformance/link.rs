@@ -137,6 +137,7 @@ async fn a_link_is_three_connections_on_both_sides() {
         }
         assert_eq!(out["properties"]["product"], "skupper-router");
         assert!(out["properties"]["version"].is_string());
+        assert!(out["properties"]["qd.access-id"].is_string());
 
         let into = pair.on_a.links("inter-router").await.remove(0);
         for (name, value) in [
@@ -195,10 +196,10 @@ async fn failure(client: &mut Client, name: &str) -> String {
     let mut message = String::new();
     eventually("it has failed", 4000, async || {
         let connector = client.entity("connector", name).await.unwrap();
-        message = connector["connectionMsg"]
+        connector["connectionMsg"]
             .as_str()
             .unwrap_or_default()
-            .to_owned();
+            .clone_into(&mut message);
         connector["connectionStatus"] == "CONNECTING" && !message.is_empty()
     })
     .await;

@@ -7,11 +7,11 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::large_futures,
     reason = "all of this is a test, helpers included"
 )]
 
 mod client;
-mod dump;
 mod link;
 mod management;
 mod pki;

@@ -368,6 +368,25 @@ async fn a_deletion_answers_an_empty_map() {
 }
 
 #[tokio::test]
+async fn a_tcp_connector_has_a_standing_row_among_the_connections() {
+    for program in programs() {
+        let router = program.start("site-a");
+        let mut client = Client::open(router.amqp).await;
+        let service =
+            json!({"host": "127.0.0.1", "port": free_port().to_string(), "address": "backend"});
+        assert_eq!(
+            client.create("tcpConnector", "t", service).await.status,
+            201
+        );
+        let rows = client.query("connection").await;
+        let row = rows.iter().find(|row| row["protocol"] == "tcp").unwrap();
+        assert_eq!(row["container"], "TcpAdaptor");
+        assert_eq!(row["role"], "normal");
+        assert_eq!(row["host"], "egress-dispatch");
+    }
+}
+
+#[tokio::test]
 async fn a_query_takes_several_kinds_of_body() {
     for program in programs() {
         let router = program.start("site-a");
@@ -485,6 +504,48 @@ async fn a_listener_on_a_taken_port_is_created_and_listed() {
         })
         .await;
     }
+}
+
+/// Otherwise the real router dies about every second time, of memory that it has given back.
+#[tokio::test]
+async fn a_listener_whose_port_was_taken_must_be_deleted_before_the_next_creation() {
+    for program in programs() {
+        let router = program.start("site-a");
+        let mut client = Client::open(router.amqp).await;
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let busy = json!({"host": "127.0.0.1", "port": taken.local_addr().unwrap().port()});
+        let free = json!({"host": "127.0.0.1", "port": free_port()});
+        assert_eq!(client.create("listener", "busy", busy).await.status, 201);
+        assert_eq!(client.delete("listener", "busy").await.status, 204);
+        assert_eq!(client.create("listener", "next", free).await.status, 201);
+        assert_eq!(client.query("listener").await.len(), 3);
+    }
+}
+
+/// What the real router does by chance, the stand-in does always.
+#[tokio::test]
+async fn the_stand_in_dies_of_a_creation_beside_a_listener_whose_port_was_taken() {
+    let mut router = programs().remove(0).start("site-a");
+    let mut client = Client::open(router.amqp).await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = json!({"host": "127.0.0.1", "port": taken.local_addr().unwrap().port()});
+    assert_eq!(client.create("listener", "busy", busy).await.status, 201);
+    let properties = vec![
+        ("operation", SimpleValue::from("CREATE")),
+        ("type", SimpleValue::from("io.skupper.router.connector")),
+        ("name", SimpleValue::from("next")),
+    ];
+    let address = Some(client.address.clone());
+    client
+        .send(
+            address,
+            MessageId::String("1".to_owned()),
+            properties,
+            amqp(json!({})),
+        )
+        .await;
+    assert!(client.receive().await.is_none());
+    assert_eq!(router.exit_status().code(), Some(139));
 }
 
 #[tokio::test]

@@ -19,12 +19,10 @@ pub(crate) struct Program {
 /// All programs that a fact is asked of.
 pub(crate) fn programs() -> Vec<Program> {
     let standin = Program {
-        path: env!("CARGO_BIN_EXE_spanwire-standin").into()
+        path: env!("CARGO_BIN_EXE_spanwire-standin").into(),
     };
     let real = std::env::var_os("SPANWIRE_SKROUTERD");
-    let real = real.map(|path| Program {
-        path: path.into()
-    });
+    let real = real.map(|path| Program { path: path.into() });
     std::iter::once(standin).chain(real).collect()
 }
 
@@ -174,10 +172,8 @@ impl Router {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
-
 }
 
-impl Router { pub(crate) fn is_running(&mut self) -> bool { self.child.try_wait().unwrap().is_none() } }
 impl Drop for Router {
     fn drop(&mut self) {
         let _ = self.child.kill();

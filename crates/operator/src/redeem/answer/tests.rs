@@ -52,10 +52,13 @@ fn endpoint() -> Value {
 }
 
 fn yaml(documents: &[Value]) -> String {
-    documents
-        .iter()
-        .map(|document| format!("---\n{}\n", serde_saphyr::to_string(document).unwrap()))
-        .collect()
+    let text = |document| serde_saphyr::to_string(document).unwrap();
+    documents.iter().fold(String::new(), |all, document| {
+        all + "---
+" + &text(document)
+            + "
+"
+    })
 }
 
 fn good(made: &Made) -> [Value; 2] {
@@ -155,7 +158,7 @@ fn anything_but_one_secret_and_some_links_is_refused() {
     let of = |documents: &[Value]| refusal(yaml(documents).as_bytes());
     let no_links = "the answer holds no Link, or more than 8";
     assert_eq!(
-        of(&[link.clone()]),
+        of(std::slice::from_ref(&link)),
         "the answer holds no Secret, or more than one"
     );
     assert_eq!(
@@ -253,7 +256,10 @@ fn what_is_made_to_hurt_a_reader_is_refused() {
     }
     // A tag that some readers obey is none to this one.
     assert_eq!(
-        refusal(good.replace("kind: Link", "kind: !include /etc/passwd").as_bytes()),
+        refusal(
+            good.replace("kind: Link", "kind: !include /etc/passwd")
+                .as_bytes()
+        ),
         "the answer holds something that is neither a Secret nor a Link"
     );
     assert_eq!(refusal(b"\xff\xfe"), "the answer is not text");
