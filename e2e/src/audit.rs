@@ -27,6 +27,9 @@ pub struct Request {
     pub object_ref: Object,
     #[serde(default)]
     pub response_status: Status,
+    /// Path and query.
+    #[serde(default, rename = "requestURI")]
+    pub uri: String,
     /// When it was answered, RFC 3339 with microseconds.
     #[serde(default)]
     pub stage_timestamp: String,

@@ -46,8 +46,13 @@ pub fn pause(binaries: &Binaries, dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Builds our programs, static, and returns the folder that holds them.
+/// Builds our programs, static, and returns the folder that holds them; `SPANWIRE_PROGRAMS` may name a folder that has
+/// them already, such as those of a release.
 pub fn build(say: Say<'_>) -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("SPANWIRE_PROGRAMS").filter(|folder| !folder.is_empty())
+    {
+        return Ok(folder.into());
+    }
     say("compiling the operator, the adaptor and the stand-in");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let flags = format!(

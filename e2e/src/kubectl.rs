@@ -96,11 +96,13 @@ impl Kubectl {
 
 /// Whether an object's status has the condition `kind` at `True`.
 pub fn has_condition(object: &Value, kind: &str) -> bool {
-    let conditions = object["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    conditions
-        .filter(|condition| condition["type"] == kind)
-        .any(|condition| condition["status"] == "True")
+    condition(object, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// The condition `kind` of an object.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == kind)
 }

@@ -24,6 +24,8 @@ pub mod node;
 pub mod pki;
 pub mod real_router;
 pub mod residue;
+pub mod rest;
+pub mod scene;
 pub mod skip;
 pub mod tally;
 pub mod tools;

@@ -64,7 +64,7 @@ impl RealRouter {
             .with_context(|| format!("{VARIABLE}={}", program.display()))?;
         let python = match std::env::var_os(PYTHON_VARIABLE) {
             Some(folder) => PathBuf::from(folder),
-            None => program.join("../../lib/skupper-router/python"),
+            None => program.with_file_name("../lib/skupper-router/python"),
         };
         let python = python.canonicalize().with_context(|| {
             format!("find the router's Python files; {PYTHON_VARIABLE} may name them")

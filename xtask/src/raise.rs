@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use spanwire_e2e::binaries::{self, Binaries};
 use spanwire_e2e::cluster::{Cluster, Wanted};
+use spanwire_e2e::real_router::RealRouter;
 use spanwire_e2e::tools::{self, Install};
 use spanwire_e2e::{bed, images};
 
@@ -38,9 +39,14 @@ pub(crate) fn build(steps: &Steps, no_install: bool) -> Result<Built> {
         Ok((binaries, detail))
     })?;
     let programs = steps.run("programs", |say| {
+        let router = if RealRouter::named()?.is_some() {
+            "the real router found"
+        } else {
+            "stand-in router built"
+        };
         Ok((
             images::build(say)?,
-            "operator, adaptor and router built".to_owned(),
+            format!("operator and adaptor built, {router}"),
         ))
     })?;
     Ok(Built { binaries, programs })

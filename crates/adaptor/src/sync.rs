@@ -23,7 +23,7 @@ use refusal::Refusals;
 pub(crate) use refusal::pause;
 use spanwire_router::diff::{Live, is_managed};
 use spanwire_router::entity::{EntityType, Mode};
-use spanwire_router::report::{LinkReport, Refused, Report, RouterReport};
+use spanwire_router::report::{LinkReport, Refused, Report, RouterReport, reason};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -108,7 +108,10 @@ impl Sync {
             self.health.beat();
             match Management::connect(&self.address).await {
                 Ok(router) => return router,
-                Err(error) => self.tell(&error),
+                Err(error) => {
+                    self.tell(&error);
+                    self.publish();
+                }
             }
             if Instant::now() > given_up {
                 self.lose_links();
@@ -128,8 +131,8 @@ impl Sync {
     async fn tend(&mut self, router: &mut Management) -> Result<Infallible, AskRouter> {
         self.meet(router).await?;
         self.pass(router).await?;
-        self.publish();
         self.told = None;
+        self.publish();
         let mut look = Instant::now();
         let mut resync = Instant::now() + RESYNC;
         loop {
@@ -228,6 +231,11 @@ impl Sync {
         let mut refused = self.desired.faults();
         refused.extend(self.refusals.refused());
         refused.extend(self.waiting.iter().cloned());
+        refused.extend(self.told.iter().map(|error| Refused {
+            entity: "router".to_owned(),
+            reason: reason::ROUTER_UNREACHABLE.to_owned(),
+            message: error.clone(),
+        }));
         refused.sort();
         refused.dedup();
         let report = Report {

@@ -7,6 +7,7 @@
 mod secret;
 mod take_over;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -70,6 +71,14 @@ pub enum CarryOut {
         /// Name of the object.
         name: String,
     },
+    /// It is there, and it is ours, and the World lacks it: the stages behind must not rest on what is in it.
+    #[error("{kind} \"{name}\" is there already")]
+    FindOwn {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Name of the object.
+        name: String,
+    },
     /// The source of a copy is at another revision than the plan knew.
     #[error("secret \"{0}\" has changed meanwhile")]
     CopySource(String),
@@ -96,7 +105,7 @@ impl CarryOut {
     fn is_stale(&self) -> bool {
         match self {
             Self::CallServer(error) => error.is_stale(),
-            Self::CopySource(_) | Self::CopyFile { .. } => true,
+            Self::FindOwn { .. } | Self::CopySource(_) | Self::CopyFile { .. } => true,
             _ => false,
         }
     }
@@ -191,8 +200,8 @@ impl Workshop {
         self.post(child, object).await
     }
 
-    /// POSTs an object. One that is there already is fine if it is ours: it is brought up to date by the pass that
-    /// its watch event starts.
+    /// POSTs an object. One that is there already and is ours ends the pass: its watch brings it. Only if it lacks the
+    /// label by which it is watched is it brought up to date here.
     async fn post(&self, child: &Child, object: DynamicObject) -> Result<(), CarryOut> {
         let api = self.api(&child.reference());
         let params = PostParams {
@@ -200,30 +209,29 @@ impl Workshop {
             ..PostParams::default()
         };
         match within(api.create(&params, &object)).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.reason() == "AlreadyExists" => {
-                let live = within(api.get_metadata(child.name())).await?;
-                if !settle::is_ours(child, &live.metadata) {
-                    return Err(CarryOut::FindStranger {
-                        kind: child.kind.name(),
-                        name: child.name().to_owned(),
-                    });
-                }
-                // An object of ours that the watch does not see lacks the label by which it is watched.
-                let labels = live.metadata.labels.as_ref();
-                let is_watched = labels.is_some_and(|map| map.contains_key(labels::PART_OF));
-                if is_watched || object.metadata.labels.is_none() {
-                    return Ok(());
-                }
-                let mut precondition = Live::of(&live.metadata);
-                precondition.take_over = true;
-                if child.kind == ObjectKind::Secret {
-                    self.merge(child, &precondition).await
-                } else {
-                    self.apply(child, &precondition).await
-                }
-            }
-            Err(error) => Err(error.into()),
+            Ok(_) => return Ok(()),
+            Err(error) if error.reason() == "AlreadyExists" => {}
+            Err(error) => return Err(error.into()),
+        }
+        let live = within(api.get_metadata(child.name())).await?.metadata;
+        let (kind, name) = (child.kind.name(), child.name().to_owned());
+        if !settle::is_ours(child, &live) {
+            return Err(CarryOut::FindStranger { kind, name });
+        }
+        let carries = |labels: Option<&BTreeMap<String, String>>| {
+            labels.is_some_and(|labels| labels.contains_key(labels::PART_OF))
+        };
+        if carries(live.labels.as_ref()) || !carries(object.metadata.labels.as_ref()) {
+            return Err(CarryOut::FindOwn { kind, name });
+        }
+        let precondition = Live {
+            take_over: true,
+            ..Live::of(&live)
+        };
+        if child.kind == ObjectKind::Secret {
+            self.merge(child, &precondition).await
+        } else {
+            self.apply(child, &precondition).await
         }
     }
 

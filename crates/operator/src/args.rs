@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
 use k8s_openapi::jiff::SignedDuration;
-use spanwire_plan::plan::Config;
+use spanwire_plan::env::Config;
 
 use crate::stores::Scope;
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 use hyper::Uri;
 use kube::{Api, Client};
 use spanwire_api::AccessToken;
+use spanwire_plan::Seen;
 use spanwire_plan::plan::Redeem;
 use spanwire_plan::world::{Attempt, Outcome};
 use tokio::sync::Semaphore;
@@ -168,7 +169,7 @@ impl Shared {
     }
 
     async fn outcome(&self, redeem: &Redeem) -> Result<Outcome, Moved> {
-        let api: Api<AccessToken> = Api::namespaced(self.client.clone(), &redeem.namespace);
+        let api: Api<Seen<AccessToken>> = Api::namespaced(self.client.clone(), &redeem.namespace);
         let token = match within(api.get(&redeem.token)).await {
             Ok(token) => token,
             Err(error) if error.code() == Some(404) => return Err(Moved),
@@ -178,6 +179,10 @@ impl Shared {
                     "the API server could not be asked for the token",
                 ));
             }
+        };
+        // Nothing of an odd one is repeated: its code may be in it.
+        let Seen::Fits(token) = token else {
+            return Ok(Outcome::Invalid(message("the token does not fit its type")));
         };
         let is_same = token.metadata.uid.as_ref() == Some(&redeem.uid)
             && token.metadata.generation == Some(redeem.generation);

@@ -80,12 +80,8 @@ impl std::str::FromStr for LogFormat {
 
 /// Starts logging, for the whole process and once: `filter` is `info`, or finer as `tracing` understands it.
 pub fn start_logs(format: LogFormat, filter: &str) -> Result<(), StartLogs> {
-    let parsed = EnvFilter::try_new(filter).map_err(|source| StartLogs::ParseFilter {
-        filter: filter.to_owned(),
-        source,
-    })?;
     let logs = tracing_subscriber::fmt()
-        .with_env_filter(parsed)
+        .with_env_filter(discreet(filter)?)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
@@ -93,6 +89,19 @@ pub fn start_logs(format: LogFormat, filter: &str) -> Result<(), StartLogs> {
         LogFormat::Json => logs.json().flatten_event(true).finish().try_init()?,
     }
     Ok(())
+}
+
+/// The filter, but for what no filter may let through: the client library logs the whole body of an answer that it does
+/// not understand, and that may be a Secret or a token.
+pub(crate) fn discreet(filter: &str) -> Result<EnvFilter, StartLogs> {
+    let refused = |source| StartLogs::ParseFilter {
+        filter: filter.to_owned(),
+        source,
+    };
+    let silence = "kube_client::client=off".parse().map_err(refused)?;
+    Ok(EnvFilter::try_new(filter)
+        .map_err(refused)?
+        .add_directive(silence))
 }
 
 /// Serves health and metrics until `stop`.

@@ -10,9 +10,10 @@ use spanwire_api::{AccessGrant, RouterAccess, Site};
 
 use crate::credential;
 use crate::duration;
+use crate::env::Env;
 use crate::kinds::{Changed, all};
 use crate::names;
-use crate::plan::{Code, Env, ObjectKind, Plan, Status, Verdict};
+use crate::plan::{Code, ObjectKind, Plan, Status, Verdict};
 use crate::site::{default_issuer, is_edge};
 use crate::world::{World, named};
 
@@ -262,4 +263,41 @@ fn accepts_links(access: &RouterAccess, world: &World, env: &Env<'_>) -> Result<
         reason::PENDING,
         format!("waiting until the certificate of secret \"{secret}\" is good for {first}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absent_window_is_a_quarter_of_an_hour() {
+        for absent in [None, Some("")] {
+            assert_eq!(window(absent), Ok(Duration::from_mins(15)));
+        }
+        assert_eq!(window(Some("15m0s")), Ok(Duration::from_mins(15)));
+    }
+
+    #[test]
+    fn a_window_that_makes_no_sense_is_refused_with_a_hint() {
+        for text in ["5x", "0s", "-1h", "soon", "1d"] {
+            let message = window(Some(text)).unwrap_err();
+            assert!(
+                message.starts_with(&format!("Invalid duration \"{text}\": ")),
+                "{message}"
+            );
+            assert!(
+                message.ends_with("write it as 90s, 15m, 1h30m or 1.5h"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_window_longer_than_time_itself_ends_nowhere() {
+        let longest = Wish {
+            window: duration::parse("2540400h").unwrap_or_default(),
+        };
+        assert!(longest.end(Timestamp::MAX).is_none());
+        assert!(longest.end(Timestamp::UNIX_EPOCH).is_some());
+    }
 }

@@ -13,9 +13,10 @@ use spanwire_api::access_token::reason;
 use spanwire_api::condition::REDEEMED;
 use spanwire_api::{AccessToken, Condition, Link, LinkSpec, Site};
 
+use crate::env::Env;
 use crate::facts::SecretFacts;
 use crate::kinds::{Changed, all};
-use crate::plan::{Act, Child, Env, ObjectKind, Plan, Redeem, Status, StoredLink, Verdict};
+use crate::plan::{Act, Child, ObjectKind, Plan, Redeem, Status, StoredLink, Verdict};
 use crate::settle::{child, settle};
 use crate::world::{Attempt, Named, Outcome, World, owns};
 use crate::{labels, names};
@@ -36,7 +37,8 @@ pub(crate) fn plan(token: &AccessToken, world: &World, env: &Env<'_>) -> Plan {
     if condition(token).is_some_and(|redeemed| redeemed.status == "True") {
         return told(Verdict::ready(REDEEMED));
     }
-    let Some(site) = world.site() else {
+    let site = world.site();
+    let Some(site) = site.filter(|site| site.metadata.deletion_timestamp.is_none()) else {
         return told(pending(
             reason::NO_ACTIVE_SITE,
             "No active site in namespace",
@@ -55,14 +57,13 @@ pub(crate) fn plan(token: &AccessToken, world: &World, env: &Env<'_>) -> Plan {
         .as_ref()
         .and_then(|uid| world.attempts.get(uid));
     match attempt.filter(|attempt| attempt.generation == generation) {
-        Some(attempt) => after(attempt, token, site, env),
+        Some(attempt) => after(attempt, token, site, world, env),
         None => match final_refusal(token, generation) {
             Some(refusal) => told(refusal),
-            None => redeem(
-                token,
-                site,
-                pending(reason::PENDING, "the token is being redeemed"),
-            ),
+            None => {
+                let verdict = pending(reason::PENDING, "the token is being redeemed");
+                redeem(token, site, world, verdict)
+            }
         },
     }
 }
@@ -115,9 +116,15 @@ fn check(token: &AccessToken) -> Result<(), String> {
 }
 
 /// What to do after a try.
-fn after(attempt: &Attempt, token: &AccessToken, site: &Site, env: &Env<'_>) -> Plan {
+fn after(
+    attempt: &Attempt,
+    token: &AccessToken,
+    site: &Site,
+    world: &World,
+    env: &Env<'_>,
+) -> Plan {
     let verdict = match &attempt.outcome {
-        Outcome::Unreachable(why) => return again(attempt, why, token, site, env),
+        Outcome::Unreachable(why) => return again(attempt, why, token, site, world, env),
         Outcome::Stored => return stored(attempt, env.now),
         Outcome::Untrusted(why) => error(
             reason::PEER_UNTRUSTED,
@@ -145,7 +152,14 @@ fn after(attempt: &Attempt, token: &AccessToken, site: &Site, env: &Env<'_>) -> 
 }
 
 /// Nobody answered: another try is due after a pause that grows.
-fn again(attempt: &Attempt, why: &str, token: &AccessToken, site: &Site, env: &Env<'_>) -> Plan {
+fn again(
+    attempt: &Attempt,
+    why: &str,
+    token: &AccessToken,
+    site: &Site,
+    world: &World,
+    env: &Env<'_>,
+) -> Plan {
     let verdict = pending(
         reason::PEER_UNREACHABLE,
         format!("the server at the token's url does not answer, it is tried again: {why}"),
@@ -155,7 +169,7 @@ fn again(attempt: &Attempt, why: &str, token: &AccessToken, site: &Site, env: &E
     // A clock that was put back is no reason to wait longer.
     let waited = Duration::try_from(waited).unwrap_or(pause);
     let Some(rest) = pause.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
-        return redeem(token, site, verdict);
+        return redeem(token, site, world, verdict);
     };
     let mut plan = told(verdict);
     // Up to a quarter more, so that tokens for one dead server do not come all at once.
@@ -203,7 +217,11 @@ fn final_refusal(token: &AccessToken, generation: i64) -> Option<Verdict> {
         .then(|| error(reason, redeemed.message.clone()))
 }
 
-fn redeem(token: &AccessToken, site: &Site, verdict: Verdict) -> Plan {
+fn redeem(token: &AccessToken, site: &Site, world: &World, verdict: Verdict) -> Plan {
+    // Said before it costs a redemption.
+    if let Some(obstacle) = obstacle(name(token), token, site, world) {
+        return told(error(reason::NAME_TAKEN, obstacle));
+    }
     let metadata = &token.metadata;
     let secret = Secret {
         metadata: ObjectMeta {
@@ -348,4 +366,17 @@ fn told(verdict: Verdict) -> Plan {
         announces: vec![(REDEEMED, "TokenRedeemed", "TokenLost")],
         ..Status::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_five_minutes() {
+        let seconds: Vec<u64> = (1..=11).map(|tries| pause(tries).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(pause(0), FIRST_PAUSE);
+        assert_eq!(pause(u32::MAX), LAST_PAUSE);
+    }
 }

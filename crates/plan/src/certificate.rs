@@ -11,11 +11,13 @@ use sha2::{Digest, Sha256};
 use spanwire_api::Certificate;
 use spanwire_api::certificate::reason;
 use spanwire_api::condition::READY;
+use spanwire_api::condition::reason::{CREDENTIALS_EXPIRED, CREDENTIALS_INVALID};
 
 use crate::credential::{self, Fault};
+use crate::env::Env;
 use crate::facts::{CertificateFacts, SecretFacts};
 use crate::kinds::{Changed, all};
-use crate::plan::{Act, Env, Event, Issue, Live, ObjectKind, Plan, Source, Status, Verdict};
+use crate::plan::{Act, Event, Issue, Live, ObjectKind, Plan, Source, Status, Verdict};
 use crate::settle::child;
 use crate::world::{World, owns};
 use crate::{labels, names};
@@ -34,9 +36,13 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
         Err(verdict) => return told(verdict, None),
     };
     let live = world.secrets.get(&wish.name);
-    let signer = match wish.ca.map(|ca| credential::signing(world, ca, env.now)).transpose() {
+    let signer = match wish
+        .ca
+        .map(|ca| credential::signing(world, ca, env.now))
+        .transpose()
+    {
         Ok(signer) => signer,
-        Err(fault) => return without_signer(&wish, live, fault, env),
+        Err(fault) => return without_signer(&wish, live, &fault),
     };
     let Some(live) = live else {
         if let Some(leaf) = orphan(&wish, certificate, world) {
@@ -52,14 +58,23 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
         return told(Verdict::pending(READY, reason::PENDING, message), None);
     }
     match due(&wish, live, signer, env.now) {
-        Some(why) => issue(certificate, &wish, signer, Some(live), ("Renewed", &why), env),
+        Some(why) => issue(
+            certificate,
+            &wish,
+            signer,
+            Some(live),
+            ("Renewed", &why),
+            env,
+        ),
         None => settled(live, env),
     }
 }
 
 pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
     match changed {
-        Changed::Object(ObjectKind::Certificate | ObjectKind::Secret, _) => all(&world.certificates),
+        Changed::Object(ObjectKind::Certificate | ObjectKind::Secret, _) => {
+            all(&world.certificates)
+        }
         _ => Vec::new(),
     }
 }
@@ -67,7 +82,10 @@ pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
 pub(crate) fn references(certificate: &Certificate) -> Vec<(ObjectKind, String)> {
     let own = certificate.metadata.name.clone();
     let ca = Some(certificate.spec.ca.clone()).filter(|ca| !ca.is_empty());
-    own.into_iter().chain(ca).map(|name| (ObjectKind::Secret, name)).collect()
+    own.into_iter()
+        .chain(ca)
+        .map(|name| (ObjectKind::Secret, name))
+        .collect()
 }
 
 /// A spec that makes sense.
@@ -94,7 +112,10 @@ impl<'a> Wish<'a> {
         if spec.ca.is_empty() && !is_ca {
             return refused("spec.ca is empty: name the secret of the CA that should sign");
         }
-        let (client, server) = (spec.client.unwrap_or_default(), spec.server.unwrap_or_default());
+        let (client, server) = (
+            spec.client.unwrap_or_default(),
+            spec.server.unwrap_or_default(),
+        );
         // Neither means both (`design.md` §5).
         let both = !client && !server;
         Ok(Self {
@@ -104,7 +125,11 @@ impl<'a> Wish<'a> {
             ca: (!is_ca).then_some(spec.ca.as_str()),
             client: client || both,
             server: server || both,
-            renew: certificate.metadata.annotations.as_ref().and_then(|map| map.get(labels::RENEW)),
+            renew: certificate
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|map| map.get(labels::RENEW)),
         })
     }
 }
@@ -116,7 +141,8 @@ pub(crate) fn hosts(hosts: &[String]) -> BTreeSet<String> {
         .map(|host| host.trim())
         .filter(|host| !host.is_empty())
         .map(|host| {
-            host.parse::<std::net::IpAddr>().map_or_else(|_| host.to_owned(), |ip| ip.to_string())
+            host.parse::<std::net::IpAddr>()
+                .map_or_else(|_| host.to_owned(), |ip| ip.to_string())
         })
         .collect()
 }
@@ -132,7 +158,8 @@ fn due(
         return Some("its content was no certificate".to_owned());
     };
     let pair = live.pair.as_ref();
-    if let Some(error) = pair.and_then(|pair| pair.key_error.as_ref().or(pair.chain_error.as_ref())) {
+    if let Some(error) = pair.and_then(|pair| pair.key_error.as_ref().or(pair.chain_error.as_ref()))
+    {
         return Some(format!("its content was broken: {error}"));
     }
     if pair.is_none() || live.trusted().is_empty() {
@@ -154,10 +181,19 @@ fn due(
         return Some("signing changed".to_owned());
     }
     let ca = signer.and_then(SecretFacts::certificate);
-    if ca.is_some_and(|ca| !live.trusted().iter().any(|trusted| trusted.fingerprint == ca.fingerprint)) {
+    if ca.is_some_and(|ca| {
+        !live
+            .trusted()
+            .iter()
+            .any(|trusted| trusted.fingerprint == ca.fingerprint)
+    }) {
         return Some(format!("CA \"{}\" changed", wish.ca.unwrap_or_default()));
     }
-    let renewed = live.metadata.annotations.as_ref().and_then(|map| map.get(labels::RENEWED));
+    let renewed = live
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|map| map.get(labels::RENEWED));
     if wish.renew.is_some() && wish.renew != renewed {
         return Some("it was asked for".to_owned());
     }
@@ -168,7 +204,12 @@ fn due(
 /// that certificates issued together are not renewed together.
 fn renewal(certificate: &CertificateFacts) -> Timestamp {
     let life = certificate.not_after.duration_since(certificate.not_before);
-    let lot = i32::from(Sha256::digest(&certificate.fingerprint).first().copied().unwrap_or_default());
+    let lot = i32::from(
+        Sha256::digest(&certificate.fingerprint)
+            .first()
+            .copied()
+            .unwrap_or_default(),
+    );
     let early = (life / 15 / 256).saturating_mul(lot);
     certificate.not_after - life / REST - early
 }
@@ -186,8 +227,13 @@ fn issue(
     (event, why): (&str, &str),
     env: &Env<'_>,
 ) -> Plan {
-    let seconds = if wish.ca.is_some() { env.config.leaf_seconds } else { env.config.ca_seconds };
-    let mut annotations = labels::map([(labels::CONTROLLED, "true"), (labels::CERTIFICATE, "true")]);
+    let seconds = if wish.ca.is_some() {
+        env.config.leaf_seconds
+    } else {
+        env.config.ca_seconds
+    };
+    let mut annotations =
+        labels::map([(labels::CONTROLLED, "true"), (labels::CERTIFICATE, "true")]);
     if let Some(renew) = wish.renew {
         annotations.insert(labels::RENEWED.to_owned(), renew.clone());
     }
@@ -253,20 +299,27 @@ fn settled(live: &SecretFacts, env: &Env<'_>) -> Plan {
 }
 
 /// Without a CA nothing is issued; what is there stays, and is still true while it is valid.
-fn without_signer(wish: &Wish<'_>, live: Option<&SecretFacts>, fault: Fault, env: &Env<'_>) -> Plan {
+fn without_signer(wish: &Wish<'_>, live: Option<&SecretFacts>, fault: &Fault) -> Plan {
     let current = live.and_then(SecretFacts::certificate);
     let remark = match current {
-        Some(_) => format!("; the certificate in secret \"{}\" stays in force", wish.name),
+        Some(_) => format!(
+            "; the certificate in secret \"{}\" stays in force",
+            wish.name
+        ),
         None => String::new(),
     };
+    let reason = match fault.reason {
+        CREDENTIALS_EXPIRED => reason::CA_EXPIRED,
+        CREDENTIALS_INVALID => reason::CA_INVALID,
+        other => other,
+    };
     let mut plan = told(
-        Verdict::error(READY, fault.reason, format!("{}{remark}", fault.message)),
+        Verdict::error(READY, reason, format!("{}{remark}", fault.message)),
         current,
     );
     // A CA that is not valid yet becomes so without news.
-    if fault.reason != reason::CA_NOT_FOUND {
-        plan.look_again(Duration::from_secs(60));
-        let _ = env;
+    if reason == reason::CA_INVALID {
+        plan.look_again(Duration::from_mins(1));
     }
     plan
 }
@@ -278,9 +331,8 @@ fn foreign(
     signer: Option<&SecretFacts>,
     now: Timestamp,
 ) -> Verdict {
-    let unfit = match due(wish, live, signer, now) {
-        None => return Verdict::ready(READY),
-        Some(why) => why,
+    let Some(unfit) = due(wish, live, signer, now) else {
+        return Verdict::ready(READY);
     };
     Verdict::error(
         READY,
@@ -320,13 +372,20 @@ fn ca_lost(wish: &Wish<'_>, leaf: &str) -> Verdict {
 }
 
 fn is_good(live: &SecretFacts, now: Timestamp) -> bool {
-    let fits = live.pair.as_ref().is_some_and(|pair| pair.key_error.is_none() && pair.chain_error.is_none());
-    fits && live.certificate().is_some_and(|current| now < current.not_after)
+    let fits = live
+        .pair
+        .as_ref()
+        .is_some_and(|pair| pair.key_error.is_none() && pair.chain_error.is_none());
+    fits && live
+        .certificate()
+        .is_some_and(|current| now < current.not_after)
 }
 
 fn expiration(current: Option<&CertificateFacts>) -> serde_json::Map<String, serde_json::Value> {
     let expiration = current.map(|current| current.not_after.to_string());
-    [("expiration".to_owned(), json!(expiration))].into_iter().collect()
+    [("expiration".to_owned(), json!(expiration))]
+        .into_iter()
+        .collect()
 }
 
 fn told(verdict: Verdict, current: Option<&CertificateFacts>) -> Plan {

@@ -9,8 +9,9 @@ use spanwire_api::{
     Certificate, CertificateSpec, SecuredAccess, SecuredAccessPort, SecuredAccessSpec,
 };
 
+use crate::env::{Config, Env};
 use crate::kinds::{Changed, all};
-use crate::plan::{Child, Config, Env, ObjectKind, Plan};
+use crate::plan::{Child, ObjectKind, Plan};
 use crate::settle::{child, settle};
 use crate::world::World;
 use crate::{labels, names};

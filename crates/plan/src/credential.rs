@@ -26,7 +26,10 @@ pub struct Fault {
 
 impl Fault {
     fn invalid(message: String) -> Self {
-        Self { reason: reason::CREDENTIALS_INVALID, message }
+        Self {
+            reason: reason::CREDENTIALS_INVALID,
+            message,
+        }
     }
 
     /// The fault as a verdict on the object that names the Secret. A missing Secret may still come.
@@ -37,7 +40,11 @@ impl Fault {
 
 /// The Secret of this name, if a router can present it: three files, key and certificate belong together, the chain
 /// leads to its own `ca.crt`, and it is valid now.
-pub fn usable<'w>(world: &'w World, secret: &str, now: Timestamp) -> Result<&'w SecretFacts, Fault> {
+pub fn usable<'w>(
+    world: &'w World,
+    secret: &str,
+    now: Timestamp,
+) -> Result<&'w SecretFacts, Fault> {
     let facts = world.secrets.get(secret).ok_or_else(|| Fault {
         reason: reason::CREDENTIALS_NOT_FOUND,
         message: format!("TLS credentials secret \"{secret}\" not found"),
@@ -49,9 +56,11 @@ pub fn usable<'w>(world: &'w World, secret: &str, now: Timestamp) -> Result<&'w 
         })?;
         check_file(secret, name, file)?;
     }
-    let certificate = facts
-        .certificate()
-        .ok_or_else(|| Fault::invalid(format!("{CERTIFICATE_FILE} of secret \"{secret}\" holds no certificate")))?;
+    let certificate = facts.certificate().ok_or_else(|| {
+        Fault::invalid(format!(
+            "{CERTIFICATE_FILE} of secret \"{secret}\" holds no certificate"
+        ))
+    })?;
     if let Some(pair) = &facts.pair {
         if let Some(error) = &pair.key_error {
             return Err(Fault::invalid(format!("secret \"{secret}\": {error}")));
@@ -65,15 +74,24 @@ pub fn usable<'w>(world: &'w World, secret: &str, now: Timestamp) -> Result<&'w 
 }
 
 /// The Secret of this name, if certificates can be signed with it.
-pub fn signing<'w>(world: &'w World, secret: &str, now: Timestamp) -> Result<&'w SecretFacts, Fault> {
-    let lost = |message: String| Fault { reason: reason::CA_NOT_FOUND, message };
+pub fn signing<'w>(
+    world: &'w World,
+    secret: &str,
+    now: Timestamp,
+) -> Result<&'w SecretFacts, Fault> {
+    let lost = |message: String| Fault {
+        reason: reason::CA_NOT_FOUND,
+        message,
+    };
     let facts = world
         .secrets
         .get(secret)
         .ok_or_else(|| lost(format!("CA \"{}/{secret}\" not found", world.namespace)))?;
-    let certificate = facts
-        .certificate()
-        .ok_or_else(|| lost(format!("CA secret \"{secret}\" has no certificate in {CERTIFICATE_FILE}")))?;
+    let certificate = facts.certificate().ok_or_else(|| {
+        lost(format!(
+            "CA secret \"{secret}\" has no certificate in {CERTIFICATE_FILE}"
+        ))
+    })?;
     if !facts.files.contains_key(KEY_FILE) {
         return Err(lost(format!("CA secret \"{secret}\" has no {KEY_FILE}")));
     }
@@ -81,7 +99,9 @@ pub fn signing<'w>(world: &'w World, secret: &str, now: Timestamp) -> Result<&'w
         return Err(lost(format!("CA secret \"{secret}\": {error}")));
     }
     if !certificate.is_ca {
-        return Err(lost(format!("the certificate of secret \"{secret}\" may not sign others: it is no CA")));
+        return Err(lost(format!(
+            "the certificate of secret \"{secret}\" may not sign others: it is no CA"
+        )));
     }
     check_time(secret, certificate, now)?;
     Ok(facts)
@@ -98,7 +118,9 @@ pub fn turn(world: &World, secret: &str, now: Timestamp) -> Option<Duration> {
 
 fn check_file(secret: &str, name: &str, file: &FileFacts) -> Result<(), Fault> {
     if file.size == 0 {
-        return Err(Fault::invalid(format!("{name} of secret \"{secret}\" is empty")));
+        return Err(Fault::invalid(format!(
+            "{name} of secret \"{secret}\" is empty"
+        )));
     }
     if file.size > MAX_FILE {
         return Err(Fault::invalid(format!(
@@ -107,7 +129,9 @@ fn check_file(secret: &str, name: &str, file: &FileFacts) -> Result<(), Fault> {
         )));
     }
     match &file.error {
-        Some(error) => Err(Fault::invalid(format!("{name} of secret \"{secret}\": {error}"))),
+        Some(error) => Err(Fault::invalid(format!(
+            "{name} of secret \"{secret}\": {error}"
+        ))),
         None => Ok(()),
     }
 }

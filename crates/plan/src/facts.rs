@@ -133,7 +133,9 @@ impl SecretFacts {
 
     /// The certificates of `ca.crt`.
     pub fn trusted(&self) -> &[CertificateFacts] {
-        self.files.get(CA_FILE).map_or(&[], |file| file.certificates.as_slice())
+        self.files
+            .get(CA_FILE)
+            .map_or(&[], |file| file.certificates.as_slice())
     }
 }
 

@@ -12,10 +12,13 @@ use spanwire_api::{
     AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site, condition,
 };
 
-use crate::plan::{Env, ObjectKind, Plan, Ref, Status, Verdict};
+use crate::env::Env;
+use crate::plan::{ObjectKind, Plan, Ref, Status, Verdict};
 use crate::seen::{Odd, Seen};
 use crate::world::{Named, Objects, World};
-use crate::{access_grant, access_token, certificate, controller, link, router_access, secured_access, site};
+use crate::{
+    access_grant, access_token, certificate, controller, link, router_access, secured_access, site,
+};
 
 /// A kind that is reconciled: three questions, one answer a module.
 pub trait Kind:
@@ -68,9 +71,17 @@ pub fn odd<K: Kind>(odd: &Odd) -> Plan {
     let Some(condition) = K::CONDITION else {
         return Plan::nothing();
     };
-    let message = format!("the {} does not fit its schema: {}", K::kind(&()), odd.error);
+    let message = format!(
+        "the {} does not fit its schema: {}",
+        K::kind(&()),
+        odd.error
+    );
     Plan::only(Status {
-        verdicts: vec![Verdict::error(condition, condition::reason::INVALID_OBJECT, message)],
+        verdicts: vec![Verdict::error(
+            condition,
+            condition::reason::INVALID_OBJECT,
+            message,
+        )],
         ..Status::default()
     })
 }
@@ -86,21 +97,23 @@ pub fn plans(world: &World, env: &Env<'_>) -> BTreeMap<Ref, Plan> {
     plans.extend(of_kind(&world.access_grants, world, env));
     plans.extend(of_kind(&world.access_tokens, world, env));
     plans.extend(world.deployments.iter().map(|object| {
-        (reference::<Deployment>(object.metadata(), world), object.plan(world, env))
+        (
+            reference::<Deployment>(object.metadata(), world),
+            object.plan(world, env),
+        )
     }));
     plans
 }
 
-fn of_kind<K: Kind>(
-    objects: &Objects<Seen<K>>,
-    world: &World,
-    env: &Env<'_>,
-) -> Vec<(Ref, Plan)> {
+fn of_kind<K: Kind>(objects: &Objects<Seen<K>>, world: &World, env: &Env<'_>) -> Vec<(Ref, Plan)> {
     let planned = |seen: &Seen<K>| match seen {
         Seen::Fits(object) => object.plan(world, env),
         Seen::Odd(odd) => self::odd::<K>(odd),
     };
-    objects.iter().map(|seen| (reference::<K>(seen.metadata(), world), planned(seen))).collect()
+    objects
+        .iter()
+        .map(|seen| (reference::<K>(seen.metadata(), world), planned(seen)))
+        .collect()
 }
 
 fn reference<K: Kind>(metadata: &ObjectMeta, world: &World) -> Ref {
@@ -132,9 +145,28 @@ pub fn wakes(changed: &Changed<'_>, world: &World) -> BTreeSet<Ref> {
         .collect()
 }
 
+/// The Secrets and ConfigMaps whose content the plans of this World depend on.
+pub fn references(world: &World) -> BTreeSet<(ObjectKind, String)> {
+    fn named<K: Kind>(objects: &Objects<Seen<K>>) -> impl Iterator<Item = (ObjectKind, String)> {
+        objects.fitting().flat_map(Kind::references)
+    }
+    named(&world.sites)
+        .chain(named(&world.links))
+        .chain(named(&world.router_accesses))
+        .chain(named(&world.secured_accesses))
+        .chain(named(&world.certificates))
+        .chain(named(&world.access_grants))
+        .chain(named(&world.access_tokens))
+        .chain(world.deployments.iter().flat_map(Kind::references))
+        .collect()
+}
+
 /// The names of all objects of a kind.
 pub(crate) fn all<K: Named>(objects: &Objects<K>) -> Vec<String> {
-    objects.iter().filter_map(|object| object.metadata().name.clone()).collect()
+    objects
+        .iter()
+        .filter_map(|object| object.metadata().name.clone())
+        .collect()
 }
 
 impl Kind for Site {

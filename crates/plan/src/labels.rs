@@ -54,7 +54,10 @@ pub const TOKEN: &str = "internal.spanwire.io/token";
 
 /// A map from pairs.
 pub fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// Annotation on a Certificate: the hosts that the owner of this uid asks for (upstream's; ours are in the spec).

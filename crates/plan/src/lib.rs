@@ -4,6 +4,7 @@
 //! read a clock or roll a die: the crate has no dependency that could. See ARCHITECTURE.md for the tour.
 
 pub mod credential;
+pub mod env;
 pub mod facts;
 pub mod kinds;
 pub mod labels;
@@ -26,7 +27,8 @@ mod router_access;
 mod secured_access;
 mod site;
 
+pub use env::{Config, Env};
 pub use kinds::Kind;
-pub use plan::{Act, Config, Env, Plan};
+pub use plan::{Act, Plan};
 pub use seen::Seen;
 pub use world::World;

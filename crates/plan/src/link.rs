@@ -11,9 +11,10 @@ use spanwire_router::entity::{Connector, Role};
 use spanwire_router::report::{LinkReport, reason as refusal};
 
 use crate::credential::{self, Fault};
+use crate::env::Env;
 use crate::kinds::{Changed, all};
 use crate::names;
-use crate::plan::{Env, ObjectKind, Plan, Status, Verdict};
+use crate::plan::{ObjectKind, Plan, Status, Verdict};
 use crate::site::claims::Claims;
 use crate::site::credentials::{Credentials, Unclaimed, is_stored};
 use crate::site::{self, nudge};

@@ -53,7 +53,11 @@ pub fn is_group(name: &str) -> bool {
 
 /// The SecuredAccess of a RouterAccess in a group.
 pub fn secured_access(router_access: &str, group: &str) -> String {
-    if group == ROUTER { router_access.to_owned() } else { format!("{router_access}-2") }
+    if group == ROUTER {
+        router_access.to_owned()
+    } else {
+        format!("{router_access}-2")
+    }
 }
 
 /// The router's listener for a role of a RouterAccess.

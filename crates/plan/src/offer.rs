@@ -22,6 +22,10 @@ pub fn offer(world: &World) -> Option<Offer> {
     Some(Offer {
         edge: is_edge(site),
         issuer: default_issuer(site).to_owned(),
-        endpoints: site.status.as_ref().map(|status| status.endpoints.clone()).unwrap_or_default(),
+        endpoints: site
+            .status
+            .as_ref()
+            .map(|status| status.endpoints.clone())
+            .unwrap_or_default(),
     })
 }

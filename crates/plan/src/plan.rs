@@ -10,79 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spanwire_api::Endpoint;
 
-/// Time, chance and configuration: what a plan depends on besides the World.
-#[derive(Clone, Copy, Debug)]
-pub struct Env<'a> {
-    /// The operator's clock at the start of the pass.
-    pub now: Timestamp,
-    /// A number that nobody can foretell, for jitter.
-    pub nonce: u64,
-    /// What the operator was started with.
-    pub config: &'a Config,
-}
-
-/// What the operator was started with, as far as a decision depends on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Config {
-    /// The operator's own namespace.
-    pub namespace: String,
-    /// The operator's own name: with the namespace the controller id `<namespace>/<name>`.
-    pub name: String,
-    /// The operator's version, for `Site.status.controller` and the router's metadata.
-    pub version: String,
-    /// Whether only namespaces are controlled whose ConfigMap `skupper` names this controller.
-    pub explicit_control: bool,
-    /// Access types that may be asked for, in order of preference.
-    pub enabled_access_types: Vec<String>,
-    /// What `default` or an absent access type means; absent: see `facts/skupper-v2.md` §6.4.
-    pub default_access_type: Option<String>,
-    /// Under which host the cluster's node ports are reached.
-    pub cluster_host: Option<String>,
-    /// Image of the container `router`.
-    pub router_image: String,
-    /// Image of the container `kube-adaptor`.
-    pub adaptor_image: String,
-    /// Pull policy of both.
-    pub pull_policy: String,
-    /// Lifetime of a CA that we make, in seconds.
-    pub ca_seconds: i64,
-    /// Lifetime of a certificate that we issue, in seconds.
-    pub leaf_seconds: i64,
-    /// Whether keys are RSA-2048 rather than P-256.
-    pub rsa: bool,
-    /// Whether grants are served.
-    pub grants: bool,
-    /// The port that the grant server listens on.
-    pub grant_port: i32,
-}
-
-/// Five years, as the incumbent's certificates live (`facts/skupper-v2.md` §5.1): longer than any outage that
-/// promise P3 speaks of.
-const FIVE_YEARS: i64 = 5 * 365 * 24 * 3600;
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            namespace: "spanwire".to_owned(),
-            name: "spanwire-controller".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            explicit_control: false,
-            enabled_access_types: ["local", "loadbalancer", "nodeport"].map(str::to_owned).to_vec(),
-            default_access_type: None,
-            cluster_host: None,
-            router_image: "quay.io/skupper/skupper-router:3.5.1".to_owned(),
-            adaptor_image: "spanwire:dev".to_owned(),
-            pull_policy: "IfNotPresent".to_owned(),
-            ca_seconds: 2 * FIVE_YEARS,
-            leaf_seconds: FIVE_YEARS,
-            rsa: false,
-            grants: true,
-            grant_port: 9090,
-        }
-    }
-}
-
 /// Every kind of object that Spanwire reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
@@ -367,7 +294,12 @@ pub struct Verdict {
 impl Verdict {
     /// The condition holds.
     pub fn ready(condition: &'static str) -> Self {
-        Self { condition, word: Word::Ready, reason: "Ready", message: "OK".to_owned() }
+        Self {
+            condition,
+            word: Word::Ready,
+            reason: "Ready",
+            message: "OK".to_owned(),
+        }
     }
 
     /// The condition does not hold yet.
@@ -376,12 +308,26 @@ impl Verdict {
         reason: &'static str,
         message: impl Into<String>,
     ) -> Self {
-        Self { condition, word: Word::Pending, reason, message: message.into() }
+        Self {
+            condition,
+            word: Word::Pending,
+            reason,
+            message: message.into(),
+        }
     }
 
     /// The condition does not hold, and somebody has to do something.
-    pub fn error(condition: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { condition, word: Word::Error, reason, message: message.into() }
+    pub fn error(
+        condition: &'static str,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            condition,
+            word: Word::Error,
+            reason,
+            message: message.into(),
+        }
     }
 
     /// Whether the condition is True.
@@ -452,7 +398,10 @@ impl Plan {
 
     /// Nothing to do, and this status.
     pub fn only(status: Status) -> Self {
-        Self { status: Some(status), ..Self::default() }
+        Self {
+            status: Some(status),
+            ..Self::default()
+        }
     }
 
     /// All acts, stage by stage.
@@ -477,17 +426,27 @@ impl Plan {
 impl Child {
     /// The child's metadata as far as it names it.
     pub fn name(&self) -> &str {
-        self.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+        self.object
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// The child's namespace.
     pub fn namespace(&self) -> &str {
-        self.object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
+        self.object
+            .pointer("/metadata/namespace")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// Which object this is.
     pub fn reference(&self) -> Ref {
-        Ref { kind: self.kind, namespace: self.namespace().to_owned(), name: self.name().to_owned() }
+        Ref {
+            kind: self.kind,
+            namespace: self.namespace().to_owned(),
+            name: self.name().to_owned(),
+        }
     }
 
     /// The uids of the owners that the child should have.

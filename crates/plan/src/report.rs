@@ -41,7 +41,10 @@ pub fn report(
     let mut verdicts = status.verdicts.clone();
     for failure in failures {
         let told = Verdict::error(failure.condition, failure.reason, failure.message.clone());
-        match verdicts.iter_mut().find(|verdict| verdict.condition == failure.condition) {
+        match verdicts
+            .iter_mut()
+            .find(|verdict| verdict.condition == failure.condition)
+        {
             Some(verdict) if verdict.word == Word::Error => {
                 verdict.message = format!("{}\n{}", verdict.message, failure.message);
             }
@@ -52,12 +55,22 @@ pub fn report(
     let (word, reason, message) = sum(&verdicts, status.sum_of);
     let mut conditions: Vec<Value> = verdicts
         .iter()
-        .map(|verdict| condition(verdict.condition, verdict.word, verdict.reason, &verdict.message))
+        .map(|verdict| {
+            condition(
+                verdict.condition,
+                verdict.word,
+                verdict.reason,
+                &verdict.message,
+            )
+        })
         .collect();
     if !status.sum_of.is_empty() {
         conditions.push(condition("Ready", word, &reason, &message));
     }
-    let old: &[Value] = live.get("conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice);
+    let old: &[Value] = live
+        .get("conditions")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice);
     let events = announcements(status, &verdicts, old);
     for condition in &mut conditions {
         date(condition, old, generation, now);
@@ -72,14 +85,22 @@ pub fn report(
         Some(live) => live == wanted,
         None => wanted.is_null(),
     });
-    (!is_said || code.is_some()).then_some(Report { status: wanted, code, events })
+    (!is_said || code.is_some()).then_some(Report {
+        status: wanted,
+        code,
+        events,
+    })
 }
 
 /// The sum of the required conditions, as upstream builds it (`facts/skupper-v2.md` §1.3): the first that is absent,
 /// else the first that is False, else Ready.
 fn sum(verdicts: &[Verdict], required: &[&'static str]) -> (Word, String, String) {
     let told = |verdict: &Verdict| {
-        (verdict.word, verdict.reason.to_owned(), verdict.message.clone())
+        (
+            verdict.word,
+            verdict.reason.to_owned(),
+            verdict.message.clone(),
+        )
     };
     if required.is_empty() {
         return verdicts.first().map_or_else(
@@ -87,9 +108,17 @@ fn sum(verdicts: &[Verdict], required: &[&'static str]) -> (Word, String, String
             told,
         );
     }
-    let find = |condition: &str| verdicts.iter().find(|verdict| verdict.condition == condition);
+    let find = |condition: &str| {
+        verdicts
+            .iter()
+            .find(|verdict| verdict.condition == condition)
+    };
     if let Some(absent) = required.iter().find(|condition| find(condition).is_none()) {
-        return (Word::Pending, format!("Not{absent}"), format!("Not {absent}"));
+        return (
+            Word::Pending,
+            format!("Not{absent}"),
+            format!("Not {absent}"),
+        );
     }
     required
         .iter()
@@ -104,7 +133,9 @@ fn condition(kind: &str, word: Word, reason: &str, message: &str) -> Value {
 }
 
 fn find<'a>(conditions: &'a [Value], kind: &Value) -> Option<&'a Value> {
-    conditions.iter().find(|condition| condition.get("type") == Some(kind))
+    conditions
+        .iter()
+        .find(|condition| condition.get("type") == Some(kind))
 }
 
 fn date(condition: &mut Value, old: &[Value], generation: i64, now: Timestamp) {
@@ -121,7 +152,10 @@ fn date(condition: &mut Value, old: &[Value], generation: i64, now: Timestamp) {
 fn announcements(status: &Status, verdicts: &[Verdict], old: &[Value]) -> Vec<Event> {
     let mut events = Vec::new();
     for (condition, up, down) in &status.announces {
-        let Some(verdict) = verdicts.iter().find(|verdict| verdict.condition == *condition) else {
+        let Some(verdict) = verdicts
+            .iter()
+            .find(|verdict| verdict.condition == *condition)
+        else {
             continue;
         };
         let was = find(old, &json!(condition)).and_then(|old| old.get("status")?.as_str());
@@ -151,7 +185,11 @@ mod tests {
     }
 
     fn status(verdicts: Vec<Verdict>) -> Status {
-        Status { verdicts, sum_of: &["Configured", "Running"], ..Status::default() }
+        Status {
+            verdicts,
+            sum_of: &["Configured", "Running"],
+            ..Status::default()
+        }
     }
 
     #[test]
@@ -164,12 +202,18 @@ mod tests {
         assert_eq!(report(&live, 3, &status, &[], at(20)), None);
         let newer = report(&live, 4, &status, &[], at(20)).unwrap();
         assert_eq!(newer.status["conditions"][0]["observedGeneration"], 4);
-        assert_eq!(newer.status["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:10Z");
+        assert_eq!(
+            newer.status["conditions"][0]["lastTransitionTime"],
+            "1970-01-01T00:00:10Z"
+        );
     }
 
     #[test]
     fn a_failed_act_is_told_in_the_condition_that_it_serves() {
-        let status = status(vec![Verdict::ready("Configured"), Verdict::ready("Running")]);
+        let status = status(vec![
+            Verdict::ready("Configured"),
+            Verdict::ready("Running"),
+        ]);
         let failure = Failure {
             condition: "Configured",
             reason: "WriteFailed",
@@ -183,9 +227,15 @@ mod tests {
 
     #[test]
     fn turning_is_announced_once() {
-        let status = Status { announces: vec![("Running", "Up", "Down")], ..status(vec![Verdict::ready("Running")]) };
+        let status = Status {
+            announces: vec![("Running", "Up", "Down")],
+            ..status(vec![Verdict::ready("Running")])
+        };
         let up = report(&Value::Null, 1, &status, &[], at(1)).unwrap();
         assert_eq!(up.events[0].reason, "Up");
-        assert_eq!(report(&Value::Object(up.status), 1, &status, &[], at(2)), None);
+        assert_eq!(
+            report(&Value::Object(up.status), 1, &status, &[], at(2)),
+            None
+        );
     }
 }

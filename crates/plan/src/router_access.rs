@@ -8,8 +8,9 @@ use spanwire_api::condition::CONFIGURED;
 use spanwire_api::router_access::reason;
 use spanwire_api::{RouterAccess, SecuredAccess, SecuredAccessPort, SecuredAccessSpec, Site};
 
+use crate::env::Env;
 use crate::kinds::{Changed, all};
-use crate::plan::{Act, Child, Env, ObjectKind, Plan, Ref, Verdict};
+use crate::plan::{Act, Child, ObjectKind, Plan, Ref, Verdict};
 use crate::secured_access::settings;
 use crate::settle::{child, settle};
 use crate::site::{default_issuer, is_edge};

@@ -13,8 +13,9 @@ use spanwire_api::condition::{CONFIGURED, RESOLVED};
 use spanwire_api::secured_access::reason;
 use spanwire_api::{Endpoint, SecuredAccess};
 
+use crate::env::{Config, Env};
 use crate::kinds::{Changed, all};
-use crate::plan::{Child, Config, Env, ObjectKind, Plan, Status, Verdict};
+use crate::plan::{Child, ObjectKind, Plan, Status, Verdict};
 use crate::settle::{child, settle};
 use crate::world::{World, named};
 use crate::{labels, names};
@@ -260,5 +261,61 @@ pub(crate) fn listed(endpoints: &[Endpoint]) -> Value {
         Value::Null
     } else {
         json!(endpoints)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(enabled: &[&str], default: Option<&str>) -> Config {
+        Config {
+            enabled_access_types: enabled.iter().map(|kind| (*kind).to_owned()).collect(),
+            default_access_type: default.map(str::to_owned),
+            cluster_host: Some("node.example".to_owned()),
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn an_absent_access_type_is_the_operators_default() {
+        let both = config(&["local", "loadbalancer"], None);
+        let local = config(&["local", "nodeport"], None);
+        let node_port = config(&["local", "nodeport"], Some("nodeport"));
+        for asked in [None, Some(""), Some("default")] {
+            assert_eq!(access_type(asked, &both), Ok(AccessType::LoadBalancer));
+            assert_eq!(access_type(asked, &local), Ok(AccessType::Local));
+            assert_eq!(
+                access_type(asked, &node_port),
+                Ok(AccessType::NodePort("node.example"))
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_enabled_or_not_built_is_unsupported_and_says_what_is() {
+        let config = config(&["local", "gateway"], None);
+        for asked in ["nodeport", "gateway", "teleport"] {
+            let verdict = access_type(Some(asked), &config).unwrap_err();
+            assert_eq!(verdict.reason, reason::UNSUPPORTED_ACCESS_TYPE);
+            assert!(
+                verdict.message.starts_with("unsupported access type"),
+                "{verdict:?}"
+            );
+            assert!(verdict.message.ends_with("local, gateway"), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn settings_win_over_their_older_spelling() {
+        let new = labels::map([("a", "new"), ("b", "same")]);
+        let old = labels::map([("a", "old"), ("b", "same"), ("c", "only old")]);
+        let (merged, remark) = settings(&new, &old);
+        assert_eq!(
+            merged,
+            labels::map([("a", "new"), ("b", "same"), ("c", "only old")])
+        );
+        assert_eq!(remark, "settings and options name a, and settings win");
+        assert_eq!(settings(&new, &new).1, "");
     }
 }

@@ -57,7 +57,9 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Seen<K> {
             Ok(object) => return Ok(Self::Fits(object)),
             Err(error) => error.to_string(),
         };
-        let printed = value["spec"].as_str().and_then(|spec| spec.strip_prefix(UNFIT));
+        let printed = value["spec"]
+            .as_str()
+            .and_then(|spec| spec.strip_prefix(UNFIT));
         let error = printed.map_or(error, str::to_owned);
         let metadata = value.get("metadata").cloned().unwrap_or_default();
         Ok(Self::Odd(Box::new(Odd {

@@ -4,6 +4,8 @@
 //! that digest is the same **and** the wanted object is contained in the live one. So a field that somebody dropped
 //! is noticed, and what the server or somebody else added is not fought.
 
+use std::fmt::Write as _;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -43,7 +45,10 @@ pub fn settle(children: impl IntoIterator<Item = Child>, world: &World) -> Settl
                 child.name()
             ));
         } else if live.metadata.deletion_timestamp.is_none() && !is_settled(&child, &live) {
-            let precondition = Live { surplus: surplus(&child, &live), ..Live::of(live.metadata) };
+            let precondition = Live {
+                surplus: surplus(&child, &live),
+                ..Live::of(live.metadata)
+            };
             settling.acts.push(Act::Apply(child, precondition));
         }
     }
@@ -59,9 +64,12 @@ pub fn fence(child: Child, world: &World) -> Option<Act> {
 
 /// Whether the live object carries the uid of an owner that the child should have.
 pub fn is_ours(child: &Child, live: &ObjectMeta) -> bool {
-    child
-        .owners()
-        .any(|uid| live.owner_references.iter().flatten().any(|owner| owner.uid == uid))
+    child.owners().any(|uid| {
+        live.owner_references
+            .iter()
+            .flatten()
+            .any(|owner| owner.uid == uid)
+    })
 }
 
 /// Whether fields have to be taken over before an apply can remove them: a POST leaves an `Update` entry, and so
@@ -69,10 +77,12 @@ pub fn is_ours(child: &Child, live: &ObjectMeta) -> bool {
 pub fn needs_take_over(metadata: &ObjectMeta) -> bool {
     metadata.managed_fields.iter().flatten().any(|entry| {
         let manager = entry.manager.as_deref().unwrap_or_default();
-        let of_status = entry.subresource.as_deref().is_some_and(|part| !part.is_empty());
+        let of_status = entry
+            .subresource
+            .as_deref()
+            .is_some_and(|part| !part.is_empty());
         let is_update = entry.operation.as_deref() == Some("Update");
-        !of_status
-            && (manager == FIELD_MANAGER && is_update || INCUMBENTS.contains(&manager))
+        !of_status && (manager == FIELD_MANAGER && is_update || INCUMBENTS.contains(&manager))
     })
 }
 
@@ -85,7 +95,11 @@ pub fn child<K: Serialize>(kind: ObjectKind, object: &K) -> Child {
     if object.get("status").is_some_and(Value::is_null) {
         object.as_object_mut().map(|object| object.remove("status"));
     }
-    Child { kind, object, data: std::collections::BTreeMap::new() }
+    Child {
+        kind,
+        object,
+        data: std::collections::BTreeMap::new(),
+    }
 }
 
 /// The child with the digest of itself among its annotations.
@@ -111,7 +125,15 @@ fn digest(child: &Child) -> String {
         hasher.update([0]);
         hasher.update(content_digest(content));
     }
-    hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hasher
+        .finalize()
+        .iter()
+        .take(8)
+        .fold(String::new(), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 fn content_digest(content: &Content) -> String {
@@ -123,7 +145,11 @@ fn content_digest(content: &Content) -> String {
 
 fn is_settled(child: &Child, live: &LiveObject<'_>) -> bool {
     let wanted = &child.object["metadata"]["annotations"][labels::APPLIED];
-    let applied = live.metadata.annotations.as_ref().and_then(|map| map.get(labels::APPLIED));
+    let applied = live
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|map| map.get(labels::APPLIED));
     applied.map(String::as_str) == wanted.as_str() && is_contained(child, live)
 }
 
@@ -137,16 +163,21 @@ fn is_contained(child: &Child, live: &LiveObject<'_>) -> bool {
     contains(&metadata, &child.object["metadata"])
         && surplus(child, live).is_empty()
         && child.data.iter().all(|(key, content)| {
-            files.get(key).is_some_and(|file| file.sha256 == content_digest(content))
+            files
+                .get(key)
+                .is_some_and(|file| file.sha256 == content_digest(content))
         })
 }
 
 /// Keys of a live Secret that are not wanted. (A ConfigMap's other keys may be other writers'.)
 fn surplus(child: &Child, live: &LiveObject<'_>) -> Vec<String> {
     match &live.content {
-        LiveContent::Secret(facts) if !child.data.is_empty() => {
-            facts.files.keys().filter(|key| !child.data.contains_key(*key)).cloned().collect()
-        }
+        LiveContent::Secret(facts) if !child.data.is_empty() => facts
+            .files
+            .keys()
+            .filter(|key| !child.data.contains_key(*key))
+            .cloned()
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -159,12 +190,12 @@ pub fn contains(live: &Value, wanted: &Value) -> bool {
 fn contains_at(field: &str, live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (_, Value::Null) => true,
-        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
-            match live.get(key) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| match live.get(key) {
                 Some(live) => contains_at(key, live, wanted),
                 None => wanted.is_null() || wanted.as_array().is_some_and(Vec::is_empty),
-            }
-        }),
+            })
+        }
         (Value::Array(live), Value::Array(wanted)) => contains_all(field, live, wanted),
         (Value::Number(live), Value::Number(wanted)) => live.as_f64() == wanted.as_f64(),
         _ => live == wanted,
@@ -174,7 +205,10 @@ fn contains_at(field: &str, live: &Value, wanted: &Value) -> bool {
 fn contains_all(field: &str, live: &[Value], wanted: &[Value]) -> bool {
     let Some(keys) = merge_keys(field) else {
         return live.len() == wanted.len()
-            && live.iter().zip(wanted).all(|(live, wanted)| contains_at(field, live, wanted));
+            && live
+                .iter()
+                .zip(wanted)
+                .all(|(live, wanted)| contains_at(field, live, wanted));
     };
     wanted.iter().all(|wanted| {
         live.iter().any(|live| {
@@ -216,7 +250,10 @@ mod tests {
     fn a_dropped_field_and_a_changed_one_are_noticed() {
         let wanted = json!({"rules": [{"verbs": ["get", "patch"]}]});
         assert!(!contains(&json!({"rules": [{"verbs": ["get"]}]}), &wanted));
-        assert!(!contains(&json!({"rules": [{"verbs": ["get", "patch"]}, {"verbs": ["*"]}]}), &wanted));
+        assert!(!contains(
+            &json!({"rules": [{"verbs": ["get", "patch"]}, {"verbs": ["*"]}]}),
+            &wanted
+        ));
         assert!(!contains(&json!({}), &wanted));
     }
 

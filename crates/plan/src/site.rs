@@ -19,8 +19,9 @@ use spanwire_api::Site;
 use spanwire_api::condition::CONFIGURED;
 use spanwire_api::site::reason;
 
+use crate::env::Env;
 use crate::kinds::{Changed, all};
-use crate::plan::{Env, ObjectKind, Plan, Verdict};
+use crate::plan::{ObjectKind, Plan, Verdict};
 use crate::settle::{Settling, settle};
 use crate::world::World;
 use crate::{credential, labels, names};
@@ -85,8 +86,14 @@ pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
     }
 }
 
-pub(crate) fn references(_site: &Site) -> Vec<(ObjectKind, String)> {
-    let secrets = [names::CREDENTIALS, names::LOCAL_SERVER].map(|name| (ObjectKind::Secret, name));
+pub(crate) fn references(site: &Site) -> Vec<(ObjectKind, String)> {
+    // Grants are signed by the default issuer, whoever else names it.
+    let secrets = [
+        names::CREDENTIALS,
+        names::LOCAL_SERVER,
+        default_issuer(site),
+    ]
+    .map(|name| (ObjectKind::Secret, name));
     let config_maps = [
         names::ROUTER,
         names::ROUTER_2,

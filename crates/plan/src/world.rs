@@ -150,7 +150,10 @@ impl<K> Objects<K> {
     where
         K: Named,
     {
-        self.0.insert(object.metadata().name.clone().unwrap_or_default(), Arc::new(object));
+        self.0.insert(
+            object.metadata().name.clone().unwrap_or_default(),
+            Arc::new(object),
+        );
     }
 }
 
@@ -264,7 +267,9 @@ impl World {
     /// The Site that is active here: the one that owns the router's ConfigMap, else the oldest.
     pub fn site(&self) -> Option<&Site> {
         let owner = self.config_maps.get(names::ROUTER).and_then(|config| {
-            self.sites.fitting().find(|site| owns(&site.metadata, &config.metadata))
+            self.sites
+                .fitting()
+                .find(|site| owns(&site.metadata, &config.metadata))
         });
         owner.or_else(|| {
             self.sites
@@ -315,12 +320,19 @@ impl World {
     /// The living router pods of the active site, each with its adaptor's report where there is one.
     pub fn routers(&self) -> impl Iterator<Item = (&Pod, Option<&Report>)> {
         let site = self.site();
-        let reports = self.config_maps.get(names::REPORT).map(|facts| &facts.reports);
+        let reports = self
+            .config_maps
+            .get(names::REPORT)
+            .map(|facts| &facts.reports);
         self.deployments
             .iter()
             .filter(move |deployment| {
                 site.is_some_and(|site| owns(&site.metadata, &deployment.metadata))
-                    && deployment.metadata.name.as_deref().is_some_and(names::is_group)
+                    && deployment
+                        .metadata
+                        .name
+                        .as_deref()
+                        .is_some_and(names::is_group)
             })
             .flat_map(|deployment| self.pods_of(deployment))
             .map(move |pod| {
@@ -339,10 +351,14 @@ impl World {
     }
 }
 
-/// Whether `owner` is an owner of `owned`, by uid.
-pub fn owns(owner: &ObjectMeta, owned: &ObjectMeta) -> bool {
+/// Whether `owner` is an owner of `child`, by uid.
+pub fn owns(owner: &ObjectMeta, child: &ObjectMeta) -> bool {
     owner.uid.as_ref().is_some_and(|uid| {
-        owned.owner_references.iter().flatten().any(|reference| reference.uid == *uid)
+        child
+            .owner_references
+            .iter()
+            .flatten()
+            .any(|reference| reference.uid == *uid)
     })
 }
 
@@ -362,7 +378,11 @@ pub(crate) fn named(name: Option<&str>) -> Option<&str> {
 /// Whether an object of ours may act here: see `facts/skupper-v2.md` §2.13.
 pub fn controls(world: &World, env: &crate::Env<'_>) -> bool {
     let id = format!("{}/{}", env.config.namespace, env.config.name);
-    match world.config_maps.get(labels::CONTROL_CONFIG_MAP).and_then(|map| map.controller.as_ref()) {
+    match world
+        .config_maps
+        .get(labels::CONTROL_CONFIG_MAP)
+        .and_then(|map| map.controller.as_ref())
+    {
         Some(named) if named.contains('/') => *named == id,
         Some(named) => format!("{}/{named}", world.namespace) == id,
         None => !env.config.explicit_control,

@@ -2,6 +2,12 @@
 //!
 //! `cargo xtask test case --bless` (or `BLESS=1`) writes the Plans anew; read the difference before it is committed.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "support/case.rs"]
 mod case;
 
@@ -61,10 +67,11 @@ fn difference(kept: &str, now: &str) -> String {
     let tail = rest.take_while(|(kept, now)| kept == now).count();
     let show = |sign: &str, lines: &[&str]| {
         let lines = &lines[same..lines.len() - tail];
-        lines
+        let signed: Vec<String> = lines
             .iter()
             .map(|line| format!("  {sign} {line}\n"))
-            .collect::<String>()
+            .collect();
+        signed.concat()
     };
     format!(
         "  at line {}\n{}{}",

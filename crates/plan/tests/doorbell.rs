@@ -3,6 +3,12 @@
 //! The law that lets the operator sleep: where a change alters a plan, `wakes` names the object of that plan. Every
 //! object of every case is taken away and altered, one at a time, and put back.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "support/case.rs"]
 mod case;
 
@@ -10,7 +16,7 @@ use std::collections::BTreeMap;
 
 use case::Case;
 use serde_json::{Value, json};
-use spanwire_plan::kinds::{Changed, plans, wakes};
+use spanwire_plan::kinds::{Changed, plans, references, wakes};
 use spanwire_plan::plan::{ObjectKind, Ref};
 use spanwire_plan::world::GrantServer;
 use spanwire_plan::{Plan, World};
@@ -159,6 +165,38 @@ fn versions(world: &Value, list: &str, index: usize, kind: ObjectKind) -> Vec<Wo
         .collect()
 }
 
+/// The content of a Secret or ConfigMap is read only where an object says that it depends on it.
+#[test]
+fn a_body_that_a_plan_depends_on_is_referenced() {
+    for case in Case::all() {
+        let before = plans(&case.world, &case.env());
+        let referenced = references(&case.world);
+        let world = serde_json::to_value(&case.world).unwrap();
+        for (list, kind) in [
+            ("secrets", ObjectKind::Secret),
+            ("configMaps", ObjectKind::ConfigMap),
+        ] {
+            for index in 0..world[list].as_array().map_or(0, Vec::len) {
+                let body = &world[list][index];
+                let name = body["metadata"]["name"].as_str().unwrap();
+                let mut unread = world.clone();
+                unread[list][index] = json!({"metadata": body["metadata"], "type": body["type"]});
+                unread[list][index]
+                    .as_object_mut()
+                    .unwrap()
+                    .retain(|_, value| !value.is_null());
+                let unread = serde_json::from_value(unread).unwrap();
+                assert!(
+                    before == plans(&unread, &case.env())
+                        || referenced.contains(&(kind, name.to_owned())),
+                    "{}: {kind:?} {name} matters, and nobody references it",
+                    case.name
+                );
+            }
+        }
+    }
+}
+
 /// A case, and the plans that hold before anything changes.
 struct Bell<'a> {
     case: &'a Case,
@@ -202,9 +240,8 @@ fn difference(before: &str, after: &str) -> String {
         .count();
     let show = |sign: &str, lines: &[&str]| {
         let lines = lines[same..].iter().take(20);
-        lines
-            .map(|line| format!("{sign} {line}\n"))
-            .collect::<String>()
+        let signed: Vec<String> = lines.map(|line| format!("{sign} {line}\n")).collect();
+        signed.concat()
     };
     show("-", &before) + &show("+", &after)
 }

@@ -1,5 +1,11 @@
 //! Does a grant become a token, and a token a link, whatever happens on the way?
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "support/cluster.rs"]
 mod cluster;
 

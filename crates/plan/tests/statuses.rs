@@ -2,6 +2,12 @@
 //!
 //! A linter over the statuses of all objects of all cases.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "support/case.rs"]
 mod case;
 

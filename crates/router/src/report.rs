@@ -214,6 +214,8 @@ pub mod reason {
     pub const CREDENTIAL_BAD: &str = "CredentialBad";
     /// A mounted document cannot be understood; the last good one stays in force.
     pub const CONFIG_BAD: &str = "ConfigBad";
+    /// The router does not answer, or not so that it can be understood.
+    pub const ROUTER_UNREACHABLE: &str = "RouterUnreachable";
     /// The mounted folder cannot be read; what was read last stays in force.
     pub const MOUNT_UNREADABLE: &str = "MountUnreadable";
 }

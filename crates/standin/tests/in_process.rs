@@ -1,5 +1,10 @@
 //! Can a test of another crate run stand-ins inside itself?
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "all of this is a test, helpers included"
+)]
+
 use std::time::{Duration, Instant};
 
 use serde_json::json;

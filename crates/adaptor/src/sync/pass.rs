@@ -13,7 +13,7 @@ use spanwire_router::entity::{Entity, EntityId, EntityType, Listener};
 use spanwire_router::report::{Refused, reason};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 /// The types of entities that a pass may change.
 const TYPES: [EntityType; 3] = [
@@ -22,8 +22,8 @@ const TYPES: [EntityType; 3] = [
     EntityType::Listener,
 ];
 
-/// A pass that computed its way this often is going in circles.
-const MAX_ROUNDS: usize = 10_000;
+/// Changes of one entity in one pass: created or replaced, rotated, refused and put back make five. More are a circle.
+const MAX_CHANGES: u32 = 8;
 
 /// What the router has.
 pub(super) async fn read(router: &mut Management) -> Result<Live, AskRouter> {
@@ -47,20 +47,21 @@ impl Sync {
         if !self.desired.is_known() {
             return Ok(());
         }
-        let mut has_changed = false;
-        for round in 0.. {
+        let mut made: BTreeMap<EntityId, u32> = BTreeMap::new();
+        loop {
             self.give_up_stale();
             let changes = diff(&self.wanted(now), &self.live);
             if changes.is_empty() {
                 break;
             }
-            if round == MAX_ROUNDS {
-                error!(rounds = round, "Gave a pass up that came to no end");
-                break;
-            }
             for change in changes {
                 self.health.beat();
-                has_changed = true;
+                let count = made.entry(change.id()).or_default();
+                *count += 1;
+                if *count > MAX_CHANGES {
+                    self.shelve(&change, "it was changed again and again");
+                    break;
+                }
                 if !self.make(router, &change).await? {
                     break;
                 }
@@ -70,10 +71,11 @@ impl Sync {
                 }
             }
         }
-        if has_changed {
+        if !made.is_empty() {
             self.read_live(router).await?;
             self.compare(now);
         }
+        self.refusals.expire(now);
         self.waiting = self.left_over(now);
         self.settled = true;
         self.health.set_ready(true);
@@ -179,12 +181,14 @@ impl Sync {
             Err(error) => return Err(error),
         }
         self.live.apply(change);
-        self.refusals.forget(&id);
         match change {
             Change::Create(Entity::SslProfile(profile)) | Change::Update(profile) => {
+                let last = self.record.version(&profile.name).map(str::to_owned);
                 self.record.accept(&self.store, profile);
-                self.retry_users(&profile.name);
-                let version = self.record.version(&profile.name);
+                let version = self.record.version(&profile.name).map(str::to_owned);
+                if version != last {
+                    self.retry_users(&profile.name);
+                }
                 info!(
                     profile = profile.name,
                     version,
@@ -244,18 +248,25 @@ impl Sync {
     }
 
     fn refuse(&mut self, change: &Change, message: String) {
-        let id = change.id();
-        let form = match change {
-            Change::Create(entity) => form(entity),
-            Change::Update(profile) => form(&Entity::SslProfile(profile.clone())),
-            Change::Delete(_) => REMOVAL.to_owned(),
-        };
         if let Change::Update(profile) = change {
             // It goes on with the old values and shows the new ones.
             self.live = std::mem::take(&mut self.live).doubting([profile.name.clone()]);
         }
+        self.refusals.note(
+            change.id(),
+            change_form(change),
+            reason::ROUTER_REFUSED,
+            message,
+        );
+    }
+
+    /// Leaves alone what is made no better by trying again.
+    fn shelve(&mut self, change: &Change, why: &str) {
+        let live = self.live.get(&change.id());
+        warn!(entity = %change.id(), why, ?live, "Left an entity alone for a while");
+        let form = change_form(change);
         self.refusals
-            .note(id, form, reason::ROUTER_REFUSED, message);
+            .shelve(change.id(), form, reason::NOT_AS_WANTED, why.to_owned());
     }
 
     /// What was refused because of a profile's files may be accepted with others.
@@ -274,16 +285,11 @@ impl Sync {
     fn compare(&mut self, now: Instant) {
         let wanted = self.wanted(now);
         for change in diff(&wanted, &self.live) {
-            let id = change.id();
-            let form = match &change {
-                Change::Create(entity) => form(entity),
-                Change::Update(profile) => form(&Entity::SslProfile(profile.clone())),
-                Change::Delete(id) => wanted.get(id).map_or(REMOVAL.to_owned(), form),
-            };
-            warn!(entity = %id, live = ?self.live.get(&id), "The router shows something else than it accepted");
-            let message = "the router accepted it and shows something else".to_owned();
-            self.refusals
-                .shelve(id, form, reason::NOT_AS_WANTED, message);
+            // Of a replacement the second half says in which form it is wanted.
+            let is_first_half = matches!(&change, Change::Delete(id) if wanted.get(id).is_some());
+            if !is_first_half {
+                self.shelve(&change, "the router accepted it and shows something else");
+            }
         }
     }
 
@@ -351,5 +357,14 @@ impl Sync {
             }
         }
         self.store.keep(&kept);
+    }
+}
+
+/// The form in which a change is refused.
+fn change_form(change: &Change) -> String {
+    match change {
+        Change::Create(entity) => form(entity),
+        Change::Update(profile) => form(&Entity::SslProfile(profile.clone())),
+        Change::Delete(_) => REMOVAL.to_owned(),
     }
 }

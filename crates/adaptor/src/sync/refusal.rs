@@ -125,6 +125,11 @@ impl Refusals {
         self.attempts.retain(|(id, form), _| is_wanted(id, form));
     }
 
+    /// Forgets what was due before this pass and was not refused again: it was accepted, or is not needed.
+    pub(crate) fn expire(&mut self, begun: Instant) {
+        self.attempts.retain(|_, refusal| refusal.due > begun);
+    }
+
     /// Forgets everything: another router, other answers.
     pub(crate) fn clear(&mut self) {
         self.attempts.clear();

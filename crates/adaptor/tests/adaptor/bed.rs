@@ -22,6 +22,8 @@ pub(crate) struct Pod {
     pub(crate) router: Router,
     pub(crate) api: Api,
     pub(crate) certs: PathBuf,
+    /// Where the adaptor finds the router.
+    pub(crate) management: String,
     health: String,
     adaptor: Option<Child>,
     home: TempDir,
@@ -33,9 +35,11 @@ impl Pod {
         let home = TempDir::new().unwrap();
         let path = |name: &str| home.path().join(name);
         fs::create_dir(path("certs")).unwrap();
+        let router = Router::start(home.path(), id, mode);
         Self {
             folder: Folder::new(path("config")),
-            router: Router::start(home.path(), id, mode),
+            management: router.management.clone(),
+            router,
             api: Api::start(),
             certs: path("certs"),
             health: format!("127.0.0.1:{}", free_port()),
@@ -57,7 +61,7 @@ impl Pod {
             .arg(self.home.path().join("config"))
             .arg("--certs-dir")
             .arg(&self.certs)
-            .args(["--management", &self.router.management])
+            .args(["--management", &self.management])
             .args(["--health", &self.health])
             .args(["--api-server", &self.api.url])
             .args([

@@ -13,6 +13,8 @@ mod api;
 mod bed;
 mod client;
 mod folder;
+mod gate;
+mod hostile;
 mod isolation;
 mod pki;
 mod rotation;

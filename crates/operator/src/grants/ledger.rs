@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource};
 use serde_json::json;
 use spanwire_api::{AccessGrant, Claim};
+use spanwire_plan::Seen;
 use spanwire_plan::settle::FIELD_MANAGER;
 use tokio::sync::Mutex as Queue;
 
@@ -167,10 +168,12 @@ impl Server {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let api: Api<AccessGrant> = Api::namespaced(self.client.clone(), &record.namespace);
+        let api: Api<Seen<AccessGrant>> = Api::namespaced(self.client.clone(), &record.namespace);
         let call = api.patch_status(&record.name, &params, &patch);
         match within(call).await {
-            Ok(grant) => Ok(Written::Done(GrantRecord::of(&grant))),
+            Ok(Seen::Fits(grant)) => Ok(Written::Done(GrantRecord::of(&grant))),
+            // It was done, and what came back is not a grant: reading it back will tell.
+            Ok(Seen::Odd(_)) => Ok(Written::Unclear),
             Err(error) if error.code() == Some(404) => Err(Refusal::UnknownGrant),
             Err(error) if is_unclear(&error) => {
                 tracing::debug!(grant = record.name, namespace = record.namespace, %error, "Claim not recorded yet");
@@ -185,12 +188,11 @@ impl Server {
 
     /// The grant as it is now; none where there is no telling now.
     async fn read_back(&self, grant: &GrantRecord) -> Result<Option<GrantRecord>, Refusal> {
-        let api: Api<AccessGrant> = Api::namespaced(self.client.clone(), &grant.namespace);
+        let api: Api<Seen<AccessGrant>> = Api::namespaced(self.client.clone(), &grant.namespace);
         match within(api.get(&grant.name)).await {
-            Ok(live) if live.metadata.uid.as_ref() == Some(&grant.uid) => {
-                Ok(Some(GrantRecord::of(&live)))
-            }
-            Ok(_) => Err(Refusal::UnknownGrant),
+            Ok(live) if live.meta().uid.as_ref() != Some(&grant.uid) => Err(Refusal::UnknownGrant),
+            Ok(Seen::Fits(live)) => Ok(Some(GrantRecord::of(&live))),
+            Ok(Seen::Odd(_)) => Err(Refusal::CorruptGrant),
             Err(error) if error.code() == Some(404) => Err(Refusal::UnknownGrant),
             Err(error) => {
                 tracing::debug!(grant = grant.name, namespace = grant.namespace, %error, "Grant not read back");

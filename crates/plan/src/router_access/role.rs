@@ -142,3 +142,81 @@ fn port_in_force(access: &RouterAccess, role: &str, world: &World) -> Option<u16
         .port?;
     u16::try_from(port).ok().filter(|port| *port > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use spanwire_api::{RouterAccessRole, RouterAccessSpec};
+
+    use super::*;
+    use crate::seen::Seen;
+
+    /// An access of this age with these roles.
+    fn access(name: &str, born: i64, roles: &[(&str, Option<i32>)]) -> RouterAccess {
+        let role = |(name, port): &(&str, Option<i32>)| RouterAccessRole {
+            name: (*name).to_owned(),
+            port: *port,
+        };
+        let mut access = RouterAccess::new(
+            name,
+            RouterAccessSpec {
+                roles: roles.iter().map(role).collect(),
+                tls_credentials: "server".to_owned(),
+                ..RouterAccessSpec::default()
+            },
+        );
+        access.metadata.creation_timestamp = Timestamp::from_second(born).ok().map(Time);
+        access
+    }
+
+    fn world(accesses: &[&RouterAccess]) -> World {
+        let mut world = World::default();
+        for access in accesses {
+            world.router_accesses.insert(Seen::Fits((*access).clone()));
+        }
+        world
+    }
+
+    fn reasons(roles: &Roles) -> Vec<&'static str> {
+        roles.refused.iter().map(|fault| fault.reason).collect()
+    }
+
+    #[test]
+    fn a_newcomer_never_takes_a_port_away() {
+        let elder = access("z", 1, &[("inter-router", None)]);
+        let younger = access("a", 2, &[("edge", Some(55671)), ("inter-router", Some(1))]);
+        let world = world(&[&younger, &elder]);
+        let roles = roles(&younger, &world);
+        assert_eq!(roles.accepted, [("inter-router".to_owned(), 1)]);
+        assert_eq!(reasons(&roles), [reason::DUPLICATE_PORT]);
+        assert!(super::roles(&elder, &world).refused.is_empty());
+    }
+
+    #[test]
+    fn what_an_elder_does_not_get_is_free() {
+        let first = access("a", 1, &[("edge", Some(7))]);
+        let second = access("b", 2, &[("edge", Some(7)), ("normal", Some(8))]);
+        let third = access("c", 3, &[("edge", Some(8)), ("inter-router", Some(7))]);
+        let world = world(&[&first, &second, &third]);
+        assert_eq!(roles(&second, &world).accepted, [("normal".to_owned(), 8)]);
+        assert!(roles(&third, &world).accepted.is_empty());
+    }
+
+    #[test]
+    fn two_roles_of_one_access_need_two_ports() {
+        let access = access("a", 1, &[("edge", Some(7)), ("inter-router", Some(7))]);
+        let roles = roles(&access, &world(&[&access]));
+        assert_eq!(roles.accepted, [("edge".to_owned(), 7)]);
+        assert_eq!(reasons(&roles), [reason::DUPLICATE_PORT]);
+    }
+
+    #[test]
+    fn each_port_that_the_pod_uses_is_refused() {
+        for port in RESERVED {
+            let access = access("a", 1, &[("normal", Some(i32::from(port)))]);
+            let roles = roles(&access, &world(&[&access]));
+            assert_eq!(reasons(&roles), [reason::PORT_RESERVED], "{port}");
+        }
+    }
+}

@@ -8,8 +8,9 @@ use spanwire_api::{Condition, Endpoint, RouterAccess, SecuredAccess, Site};
 use super::role::Roles;
 use super::{groups, is_generated, issuer, own_secured_access};
 use crate::credential::{self, Fault};
+use crate::env::Env;
 use crate::names;
-use crate::plan::{Env, Plan, Status, Verdict};
+use crate::plan::{Plan, Status, Verdict};
 use crate::secured_access::{listed, settings};
 use crate::world::World;
 

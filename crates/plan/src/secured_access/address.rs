@@ -8,8 +8,9 @@ use spanwire_api::{Endpoint, SecuredAccess};
 use super::{AccessType, Wish, certificate_name};
 use crate::certificate::hosts;
 use crate::credential::{self, Fault};
+use crate::env::Env;
 use crate::facts::SecretFacts;
-use crate::plan::{Env, Verdict};
+use crate::plan::Verdict;
 use crate::world::{Named, World, named, owns};
 
 /// Where the ports are reached, as far as the platform has said by now.

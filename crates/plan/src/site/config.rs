@@ -11,7 +11,8 @@ use spanwire_router::entity::{
     Address, Connector, Entity, Listener, Log, Mode, Role, Router, SslProfile,
 };
 
-use crate::plan::{Child, Content, Env, ObjectKind};
+use crate::env::Env;
+use crate::plan::{Child, Content, ObjectKind};
 use crate::settle::child;
 use crate::site::claims::{AMQP, AMQPS, Claims, HTTP};
 use crate::site::credentials::Credentials;

@@ -21,7 +21,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::plan::{Child, Env, ObjectKind};
+use crate::env::Env;
+use crate::plan::{Child, ObjectKind};
 use crate::settle::child;
 use crate::site::shape::Shape;
 use crate::{labels, names};

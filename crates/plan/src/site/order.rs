@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 use spanwire_router::config::BOOTSTRAP_FILE;
 use spanwire_router::credentials::{digest, revision};
 
+use crate::env::Env;
 use crate::names;
-use crate::plan::{Act, Child, Content, Env, ObjectKind, Ref};
+use crate::plan::{Act, Child, Content, ObjectKind, Ref};
 use crate::settle::{Settling, fence, settle};
 use crate::site::claims::Claims;
 use crate::site::config;
@@ -66,7 +67,7 @@ impl Told {
         }
         let child = grown.child(shape);
         let credentials = settle([child.clone()], world);
-        let rests_on_stored = false && credentials == Settling::default() && name_more(&configs, world);
+        let rests_on_stored = credentials == Settling::default() && name_more(&configs, world);
         let fence = if rests_on_stored {
             fence(child, world)
         } else {

@@ -5,7 +5,8 @@ use spanwire_api::Site;
 use spanwire_api::condition::CONFIGURED;
 use spanwire_api::site::reason;
 
-use crate::plan::{Env, Verdict};
+use crate::env::Env;
+use crate::plan::Verdict;
 use crate::site::logging;
 use crate::{labels, names};
 

@@ -9,7 +9,8 @@ use spanwire_api::site::reason;
 use spanwire_api::{Controller, Endpoint, Site};
 use spanwire_router::report::{Refused, reason as refusal};
 
-use crate::plan::{Env, Status, Verdict, Word};
+use crate::env::Env;
+use crate::plan::{Status, Verdict, Word};
 use crate::site::shape::{self, default_issuer};
 use crate::site::{claims, nudge};
 use crate::world::World;

@@ -4,6 +4,11 @@
 //! configuration where it is not the default), and a World as it prints. `plan.yaml` beside it is the answer.
 
 #![allow(dead_code, unreachable_pub, reason = "each test target uses its share")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

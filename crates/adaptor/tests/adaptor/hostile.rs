@@ -1,0 +1,126 @@
+//! Does an adaptor outlive a router that misbehaves?
+
+use crate::bed::{eventually, never};
+use crate::client;
+use crate::gate::{Gate, Mood};
+use crate::site::{Sites, is_up};
+use std::time::Duration;
+
+/// What the report says of the router.
+fn complaint(sites: &Sites) -> String {
+    let report = sites.east.api.report();
+    let about = report
+        .refused
+        .iter()
+        .find(|refused| refused.entity == "router");
+    about
+        .map(|refused| format!("{}: {}", refused.reason, refused.message))
+        .unwrap_or_default()
+}
+
+fn sites_behind(mood: Mood) -> (Sites, Gate) {
+    let mut sites = Sites::unlinked();
+    let gate = Gate::new(&sites.east.router.management, mood);
+    sites.east.management.clone_from(&gate.address);
+    sites.west.folder.swap();
+    sites.east.folder.swap();
+    sites.west.start();
+    sites.east.start();
+    (sites, gate)
+}
+
+#[test]
+fn a_router_that_never_answers_is_told_and_tried_until_it_does() {
+    let (sites, gate) = sites_behind(Mood::Silent);
+    eventually("it is told", || {
+        complaint(&sites).starts_with("RouterUnreachable: the router did not answer")
+    });
+    assert!(sites.east.is_alive() && !sites.east.is_ready());
+    gate.set(Mood::Open);
+    eventually("the link is up", || is_up(&sites.east.api.report()));
+    assert_eq!(complaint(&sites), "");
+    assert_eq!(sites.east.api.report().router.exits, 0);
+}
+
+#[test]
+fn a_router_that_babbles_slams_or_stops_in_the_middle_is_tried_again() {
+    let (sites, gate) = sites_behind(Mood::Slam);
+    // The handshake takes some 500 bytes: one of these ends in it, the others in replies.
+    for mood in [
+        Mood::Babble,
+        Mood::Cut(100),
+        Mood::Cut(1_000),
+        Mood::Cut(4_000),
+    ] {
+        let visits = gate.visits();
+        gate.set(mood);
+        eventually("it was tried again", || gate.visits() > visits + 2);
+        assert!(sites.east.is_alive());
+    }
+    eventually("it is told", || {
+        complaint(&sites).starts_with("RouterUnreachable")
+    });
+    gate.set(Mood::Open);
+    eventually("the link is up", || is_up(&sites.east.api.report()));
+    // Each kind of failure is logged once, not each failure.
+    let lost = sites.east.log().matches("Lost the router").count();
+    assert!(
+        lost < gate.visits() / 2 + 5,
+        "{lost} lines for {} visits",
+        gate.visits()
+    );
+}
+
+#[test]
+fn a_router_that_is_slow_gets_there() {
+    let (sites, _gate) = sites_behind(Mood::Slow(Duration::from_millis(100)));
+    eventually("the link is up", || is_up(&sites.east.api.report()));
+    assert_eq!(sites.east.api.report().router.exits, 0);
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_not_taken_for_another() {
+    let (mut sites, gate) = sites_behind(Mood::Open);
+    eventually("the link is up", || is_up(&sites.east.api.report()));
+    let router = sites.east.router.management.clone();
+    let before = client::dialled(&router, sites.port);
+    gate.turn(Mood::Slow(Duration::from_secs(6)));
+    let visits = gate.visits();
+    eventually("the connection was given up", || gate.visits() > visits);
+    gate.set(Mood::Open);
+    sites.rotate_east();
+    let report = sites.east.api.report();
+    assert_eq!(
+        (report.router.starts, report.router.exits),
+        (1, 0),
+        "it was the same router"
+    );
+    assert!(is_up(&report));
+    eventually("both sets are open", || {
+        client::dialled(&router, sites.port).len() == 2
+    });
+    assert!(
+        before
+            .keys()
+            .all(|it| client::dialled(&router, sites.port).contains_key(it))
+    );
+}
+
+#[test]
+fn a_silent_router_is_noticed_while_nothing_is_asked_of_it() {
+    let (sites, gate) = sites_behind(Mood::Open);
+    eventually("the link is up", || is_up(&sites.east.api.report()));
+    gate.turn(Mood::Silent);
+    eventually("it is told", || {
+        complaint(&sites).starts_with("RouterUnreachable")
+    });
+    eventually("the link is not claimed to be up", || {
+        !is_up(&sites.east.api.report())
+    });
+    gate.set(Mood::Open);
+    eventually("the link is up", || is_up(&sites.east.api.report()));
+    let link = sites.east.api.report().links["west"].clone();
+    never("the report moved", Duration::from_secs(1), || {
+        sites.east.api.report().links["west"] != link
+    });
+}

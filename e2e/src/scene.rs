@@ -1,0 +1,142 @@
+//! What does a test do again and again in a namespace of its own?
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::bed::Bed;
+use crate::kubectl::{Kubectl, condition};
+use crate::namespace::Namespaces;
+use crate::wait;
+
+/// How long a status or a child may take to come; on a busy machine pods are what takes longest.
+pub const WITHIN: Duration = Duration::from_mins(2);
+
+/// A namespace of the shared bed that enforces the Pod Security Standard `restricted`.
+#[derive(Debug)]
+pub struct Scene {
+    pub bed: &'static Bed,
+    pub kubectl: Kubectl,
+    pub namespace: String,
+}
+
+/// Calls `test` with a namespace that is deleted afterwards, and described first if the test fails.
+pub fn play(namespace: &str, test: impl FnOnce(&Scene) -> Result<()>) -> Result<()> {
+    let bed = Bed::shared()?;
+    let namespaces = Namespaces::make(bed, &[namespace])?;
+    let scene = Scene {
+        bed,
+        kubectl: bed.kubectl(),
+        namespace: namespace.to_owned(),
+    };
+    let enforce = "pod-security.kubernetes.io/enforce=restricted";
+    scene
+        .kubectl
+        .run(&["label", "namespace", namespace, enforce])?;
+    test(&scene)?;
+    namespaces.passed();
+    Ok(())
+}
+
+impl Scene {
+    /// A command in this namespace.
+    pub fn run(&self, args: &[&str]) -> Result<String> {
+        self.kubectl
+            .run(&[args, &["--namespace", &self.namespace]].concat())
+    }
+
+    /// Applies objects as the test's own field manager.
+    pub fn apply(&self, objects: impl IntoIterator<Item = Value>) -> Result<()> {
+        let items: Vec<Value> = objects.into_iter().collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        self.kubectl
+            .apply(&list.to_string(), &["--namespace", &self.namespace])
+            .map(drop)
+    }
+
+    /// An object, which has to be there.
+    pub fn get(&self, kind: &str, name: &str) -> Result<Value> {
+        self.find(kind, name)?
+            .with_context(|| format!("there is no {kind} {name}"))
+    }
+
+    /// An object, if it is there.
+    pub fn find(&self, kind: &str, name: &str) -> Result<Option<Value>> {
+        self.kubectl
+            .find(&[kind, name, "--namespace", &self.namespace])
+    }
+
+    /// Looks at an object until `is_so` holds, and fails after `within` with what the object was then.
+    pub fn wait(
+        &self,
+        what: &str,
+        within: Duration,
+        (kind, name): (&str, &str),
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let mut last = None;
+        let found = wait::until(what, within, || {
+            last = self.find(kind, name)?;
+            Ok(last.clone().filter(|object| is_so(object)))
+        });
+        found.with_context(|| {
+            let status = last.as_ref().map(|object| &object["status"]);
+            format!(
+                "{kind} {name}: {}",
+                status.unwrap_or(&Value::Null).to_owned()
+            )
+        })
+    }
+
+    /// Waits until a condition of an object is True.
+    pub fn holds(&self, kind: &str, name: &str, of: &str) -> Result<Value> {
+        let what = format!("{kind} {name} to be {of}");
+        self.wait(&what, WITHIN, (kind, name), |object| {
+            condition(object, of).is_some_and(|condition| condition["status"] == "True")
+        })
+    }
+
+    /// Waits until a condition of an object is False for this reason, and gives back its sentence.
+    pub fn refused(&self, kind: &str, name: &str, of: &str, reason: &str) -> Result<String> {
+        let what = format!("{kind} {name} not to be {of}, for reason {reason}");
+        let object = self.wait(&what, WITHIN, (kind, name), |object| {
+            condition(object, of).is_some_and(|condition| {
+                condition["status"] == "False" && condition["reason"] == reason
+            })
+        })?;
+        let condition = condition(&object, of).context("a condition")?;
+        ensure!(
+            condition["observedGeneration"] == object["metadata"]["generation"],
+            "{kind} {name} tells of another generation: {condition}"
+        );
+        Ok(text(&condition["message"]).to_owned())
+    }
+
+    /// Changes an object by a merge patch.
+    pub fn merge(&self, kind: &str, name: &str, patch: &Value) -> Result<()> {
+        let patch = patch.to_string();
+        self.run(&["patch", kind, name, "--type=merge", "--patch", &patch])
+            .map(drop)
+    }
+
+    /// Deletes an object, and waits until it is gone.
+    pub fn delete(&self, kind: &str, name: &str) -> Result<()> {
+        self.run(&["delete", kind, name]).map(drop)
+    }
+}
+
+/// An object of the API group, of the version that is stored.
+pub fn ours(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "skupper.io/v2alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    })
+}
+
+/// The text of a field that is there.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
