@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::{Args, Parser, Subcommand};
 use k8s_openapi::jiff::SignedDuration;
 use spanwire_plan::env::Config;
@@ -34,6 +34,10 @@ pub enum Command {
 
 /// The operator's flags. Names and environment variables are upstream's where upstream has them.
 #[derive(Clone, Debug, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub struct OperatorArgs {
     /// The operator's own namespace.
     #[arg(long, env = "NAMESPACE", default_value = "spanwire")]
@@ -153,5 +157,5 @@ impl OperatorArgs {
 fn seconds(flag: &str, lifetime: SignedDuration) -> anyhow::Result<i64> {
     let seconds = lifetime.as_secs();
     ensure!(seconds > 0, "{flag} has to be a positive time");
-    i64::try_from(seconds).context("lifetime")
+    Ok(seconds)
 }

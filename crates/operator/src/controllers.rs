@@ -1,6 +1,5 @@
 //! Which controllers run, and what wakes each?
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -14,13 +13,12 @@ use kube::runtime::reflector::Store;
 use spanwire_api::{
     AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site,
 };
-use spanwire_plan::Kind;
 use spanwire_plan::plan::ObjectKind;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::driver::{Held, Shell};
-use crate::stores::{Queue, Watches};
+use crate::stores::{Queue, Queues, Watches};
 
 /// The kinds that are reconciled.
 pub const KINDS: [ObjectKind; 8] = [
@@ -40,7 +38,7 @@ pub fn start(
     shell: &Arc<Shell>,
     mut leads: watch::Receiver<bool>,
     watches: &mut Watches,
-    mut queues: HashMap<ObjectKind, Queue>,
+    mut queues: Queues,
     tasks: &mut JoinSet<()>,
 ) {
     let mut queue = |kind: ObjectKind| queues.remove(&kind);
@@ -106,9 +104,7 @@ fn control<K: Held>(
     store: Store<PartialObjectMeta<K>>,
     queue: Option<Queue>,
     tasks: &mut JoinSet<()>,
-) where
-    K: Kind,
-{
+) {
     let Some(queue) = queue else { return };
     let shell = shell.clone();
     tasks.spawn(async move {

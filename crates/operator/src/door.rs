@@ -61,14 +61,14 @@ impl Door {
         let credentials = self.stores.grant_credentials();
         tasks.spawn(announce(self.publisher, waiting));
         tasks.spawn(follow(credentials, served.clone()));
-        let server = Arc::new(Server::new(
+        let grants = Arc::new(Server::new(
             self.client,
             self.clock,
             directory,
             terms,
             self.metrics,
         ));
-        tasks.spawn(async move { server.run(listener, &served, stop).await });
+        tasks.spawn(async move { grants.run(listener, &served, stop).await });
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ const PASS: Duration = Duration::from_secs(30);
 /// How many passes run at once.
 const CONCURRENCY: usize = 16;
 /// How long an object waits after a failed pass: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(300));
+const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(5));
 /// When to look again after the World had moved on, should the news be late.
 const NEWS: Duration = Duration::from_secs(5);
 
@@ -176,7 +176,7 @@ impl Shell {
                 let live = live.get("status");
                 let lasting = self.tell(K::KIND, object, live, generation, &plan, &outcome);
                 let lasting = lasting.await?;
-                let again = verdict(plan, outcome)?;
+                let again = verdict(&plan, outcome)?;
                 Ok(again.into_iter().chain(lasting).min())
             }
             Some(Object::Odd(object)) => {
@@ -337,7 +337,7 @@ enum Trouble {
     Panic(String),
 }
 
-fn verdict(plan: Plan, outcome: Outcome) -> Result<Option<Duration>, Trouble> {
+fn verdict(plan: &Plan, outcome: Outcome) -> Result<Option<Duration>, Trouble> {
     if let Some(failure) = outcome.failures.into_iter().next() {
         return Err(Trouble::Act(failure.message));
     }

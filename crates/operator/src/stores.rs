@@ -21,7 +21,7 @@ use spanwire_plan::plan::ObjectKind;
 use spanwire_plan::world::{Attempt, GrantServer, Named, Objects};
 use spanwire_plan::{Kind, Seen, World, labels, names};
 
-pub use bells::{Bells, Queue};
+pub use bells::{Bells, Queue, Queues};
 pub use bodies::{Facts, GrantCredentials, Reader};
 pub use codes::Codes;
 pub use watch::{Filled, Scope, Watches};

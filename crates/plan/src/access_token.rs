@@ -56,16 +56,14 @@ pub(crate) fn plan(token: &AccessToken, world: &World, env: &Env<'_>) -> Plan {
         .uid
         .as_ref()
         .and_then(|uid| world.attempts.get(uid));
-    match attempt.filter(|attempt| attempt.generation == generation) {
-        Some(attempt) => after(attempt, token, site, world, env),
-        None => match final_refusal(token, generation) {
-            Some(refusal) => told(refusal),
-            None => {
-                let verdict = pending(reason::PENDING, "the token is being redeemed");
-                redeem(token, site, world, verdict)
-            }
-        },
+    if let Some(attempt) = attempt.filter(|attempt| attempt.generation == generation) {
+        return after(attempt, token, site, world, env);
     }
+    if let Some(refusal) = final_refusal(token, generation) {
+        return told(refusal);
+    }
+    let verdict = pending(reason::PENDING, "the token is being redeemed");
+    redeem(token, site, world, verdict)
 }
 
 pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {

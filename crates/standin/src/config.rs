@@ -7,8 +7,7 @@ use fe2o3_amqp::types::primitives::{OrderedMap, Value};
 
 use crate::entity::check_roles;
 use crate::fault::Fault;
-use crate::link::lock;
-use crate::router::{Router, StartError};
+use crate::router::{Router, StartError, lock};
 use crate::schema::{Attributes, EntityType, LOG_MODULES, PREFIX, entity_type};
 
 /// A configuration file that has been read and fits the schema.

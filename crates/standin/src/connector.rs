@@ -8,17 +8,18 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustls::pki_types::{DnsName, ServerName};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::{Connection, End, Secured, keep, lock};
-use crate::router::{DATA_ROLE, Router};
+use crate::connection::{Connection, Secured};
+use crate::link::Keeper;
+use crate::router::{DATA_ROLE, Router, lock};
 use crate::schema::{Attributes, text};
-use crate::tls::{Config, Credentials, Slot};
+use crate::tls::{Config, Slot};
 use crate::wire::{self, Mechanism, Opened, Stream};
+use crate::wording::{is_unknown_name, transport_text};
 
 /// After a connection that had been open.
 const RETRY_LOST: Duration = Duration::from_secs(2);
@@ -144,16 +145,11 @@ impl Connector {
                 self.tell("SUCCESS", None, set);
             }
             let mut was_open = false;
-            let news = self.slot.as_ref().map(|slot| slot.subscribe());
-            let dial = self.dial(role, set, news, &mut was_open);
-            let outcome = dial.await;
+            let outcome = self.dial(role, set, &mut was_open).await;
             if tells {
+                let address = self.address();
                 let message = outcome.err().map(|fault| {
-                    format!(
-                        "Connection to {} failed: {}",
-                        self.address(),
-                        self.explain(&fault)
-                    )
+                    format!("Connection to {address} failed: {}", self.explain(&fault))
                 });
                 self.tell("CONNECTING", message, set);
             }
@@ -180,82 +176,13 @@ impl Connector {
         }
     }
 
-    async fn dial(
-        &self,
-        role: &str,
-        set: &Set,
-        news: Option<watch::Receiver<Credentials>>,
-        was_open: &mut bool,
-    ) -> io::Result<()> {
-        let port = match self.port.as_str() {
-            "amqp" => "5672",
-            "amqps" => "5671",
-            number => number,
-        };
-        let port: u16 = port.parse().map_err(io::Error::other)?;
-        let stream = TcpStream::connect((self.host.as_str(), port)).await?;
-        stream.set_nodelay(true)?;
-        // The files may have been changed by an update since the set was begun.
-        let credentials = news.as_ref().map(|news| news.borrow().clone());
-        let Some(Credentials {
-            config: Config::Client(config),
-            ..
-        }) = credentials
-        else {
-            let dialled = Dialled {
-                role,
-                set,
-                news,
-                was_open,
-                secured: None,
-            };
-            return self.link(stream, Mechanism::Anonymous, dialled).await;
-        };
-        let has_certificate = config.client_auth_cert_resolver.has_certs();
-        let mechanism = if has_certificate {
-            Mechanism::External
-        } else {
-            Mechanism::Anonymous
-        };
-        let stream = TlsConnector::from(config)
-            .connect(self.server_name()?, stream)
-            .await?;
-        let secured = Some(Secured::of(stream.get_ref().1, set.ordinal));
-        self.link(
-            stream,
-            mechanism,
-            Dialled {
-                role,
-                set,
-                news,
-                was_open,
-                secured,
-            },
-        )
-        .await
-    }
-
-    /// An address in digits is no server name of TLS; the verifier sees it as the text it is.
-    fn server_name(&self) -> io::Result<ServerName<'static>> {
-        ServerName::try_from(self.host.clone())
-            .or_else(|_| DnsName::try_from(self.host.clone()).map(ServerName::DnsName))
-            .map_err(io::Error::other)
-    }
-
-    async fn link<S: Stream>(
-        &self,
-        stream: S,
-        mechanism: Mechanism,
-        dialled: Dialled<'_>,
-    ) -> io::Result<()> {
-        let Dialled {
-            role,
-            set,
-            news,
-            was_open,
-            secured,
-        } = dialled;
+    /// One connection from its first packet to its last.
+    async fn dial(&self, role: &str, set: &Set, was_open: &mut bool) -> io::Result<()> {
         let router = &self.router;
+        let news = self.slot.as_ref().map(|slot| slot.subscribe());
+        // The files may have been changed by an update since the set was begun.
+        let credentials = news.as_ref().map(|news| news.borrow().config.clone());
+        let (stream, secured, mechanism) = self.connect(credentials, set).await?;
         let id = router.links.next_id();
         let own = router.open(id, role, None, Some(&self.host));
         let Opened {
@@ -271,24 +198,48 @@ impl Connector {
         if role != DATA_ROLE && !set.retired.is_cancelled() {
             lock(&self.status).message = opened;
         }
-        let row = router.links.add(id, connection);
+        let row = &router.links.add(id, connection);
         let is_neighbour = router.is_neighbour(role, &peer.container_id);
-        let stop = &self.closed;
-        match keep(
+        let (ordinal, stop) = (set.ordinal, &self.closed);
+        Keeper {
             router,
-            &row,
-            &mut frames,
+            row,
             is_neighbour,
-            set.ordinal,
+            ordinal,
             news,
             stop,
-        )
-        .await
-        {
-            End::Closed => Ok(()),
-            End::Failed(reason) => Err(io::Error::other(reason)),
-            End::Broken(fault) => Err(fault),
         }
+        .keep(&mut frames)
+        .await
+    }
+
+    /// The transport: TCP, and TLS where there are credentials.
+    ///
+    /// Without a deadline: a peer that accepts and says nothing is waited for, for ever.
+    async fn connect(
+        &self,
+        credentials: Option<Config>,
+        set: &Set,
+    ) -> io::Result<(Stream, Option<Secured>, Mechanism)> {
+        let port = match self.port.as_str() {
+            "amqp" => "5672",
+            "amqps" => "5671",
+            number => number,
+        };
+        let port: u16 = port.parse().map_err(io::Error::other)?;
+        let stream = TcpStream::connect((self.host.as_str(), port)).await?;
+        stream.set_nodelay(true)?;
+        let Some(Config::Client(config)) = credentials else {
+            return Ok((Box::new(stream), None, Mechanism::Anonymous));
+        };
+        let mechanism = match config.client_auth_cert_resolver.has_certs() {
+            true => Mechanism::External,
+            false => Mechanism::Anonymous,
+        };
+        let host = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(config).connect(host, stream).await?;
+        let secured = Secured::of(stream.get_ref().1, set.ordinal);
+        Ok((Box::new(stream), Some(secured), mechanism))
     }
 
     /// The router's words for a fault.
@@ -298,10 +249,10 @@ impl Connector {
             io::ErrorKind::ConnectionRefused => {
                 format!("proton:io Connection refused - disconnected {address}")
             }
-            _ if wire::is_unknown_name(fault) => {
+            _ if is_unknown_name(fault) => {
                 format!("proton:io Name or service not known - connect to  {address}")
             }
-            _ => wire::transport_text(fault),
+            _ => transport_text(fault),
         }
     }
 }
@@ -312,13 +263,4 @@ struct Set {
     ordinal: u64,
     /// A newer set has been begun: what is lost now is not dialled again.
     retired: CancellationToken,
-}
-
-/// One connection on its way.
-struct Dialled<'a> {
-    role: &'a str,
-    set: &'a Set,
-    news: Option<watch::Receiver<Credentials>>,
-    was_open: &'a mut bool,
-    secured: Option<Secured>,
 }

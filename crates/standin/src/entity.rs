@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use fe2o3_amqp::types::primitives::Value;
 
+use crate::connection::{Connection, Row};
 use crate::connector::{self, Handle};
 use crate::fault::Fault;
-use crate::link::{Connection, Row};
 use crate::listener::{self, Listener};
 use crate::router::Router;
 use crate::schema::{Attributes, EntityType, text};

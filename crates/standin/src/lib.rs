@@ -13,6 +13,7 @@
 
 mod agent;
 mod config;
+mod connection;
 mod connector;
 mod entity;
 mod fault;
@@ -27,6 +28,7 @@ mod table;
 mod tls;
 mod verify;
 mod wire;
+mod wording;
 
 use std::path::Path;
 

@@ -1,335 +1,90 @@
-//! Which connections are open, which routers are neighbours, and how does a link stay alive?
+//! How does a connection between routers stay alive, and why does it end?
 
-use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fe2o3_amqp::types::performatives::Open;
-use fe2o3_amqp::types::primitives::{OrderedMap, Value};
-use rustls::{CommonState, ProtocolVersion};
+use fe2o3_amqp::types::definitions::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Row;
 use crate::router::Router;
-use crate::schema::Attributes;
 use crate::tls::Credentials;
-use crate::wire::{Frame, Frames, Stream, idle_error};
+use crate::wire::{Frame, Frames};
+use crate::wording::{describe, idle_error};
 
 /// A neighbour says hello this often.
 const HELLO: Duration = Duration::from_secs(1);
-/// A neighbour that has not said hello for this long is no neighbour (measured on the real one).
-const HELLO_AGE: Duration = Duration::from_millis(2800);
 /// A silent peer's connection is closed after this long.
 pub(crate) const IDLE: Duration = Duration::from_secs(16);
-/// A dead peer's node is listed for this long.
-const NODE_AGE: Duration = Duration::from_mins(1);
 
-/// What TLS agreed on, as a `connection` row shows it.
-#[derive(Debug, Clone)]
-pub(crate) struct Secured {
-    pub(crate) protocol: String,
-    pub(crate) cipher: String,
+/// What a connection is kept by.
+pub(crate) struct Keeper<'a> {
+    pub(crate) router: &'a Router,
+    pub(crate) row: &'a Row,
+    /// Do hellos on it make a neighbour?
+    pub(crate) is_neighbour: bool,
+    /// The credentials that it was opened with, and news of when these are too old.
     pub(crate) ordinal: u64,
-    /// The subject of the peer's certificate, on the listener's side.
-    pub(crate) user: Option<String>,
+    pub(crate) news: Option<watch::Receiver<Credentials>>,
+    pub(crate) stop: &'a CancellationToken,
 }
 
-impl Secured {
-    pub(crate) fn of(session: &CommonState, ordinal: u64) -> Self {
-        let protocol = match session.protocol_version() {
-            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
-            _ => "TLSv1.3",
-        };
-        let cipher = session
-            .negotiated_cipher_suite()
-            .and_then(|suite| {
-                suite
-                    .suite()
-                    .as_str()
-                    .map(|name| name.replace("TLS13_", "TLS_"))
-            })
-            .unwrap_or_default();
-        Self {
-            protocol: protocol.to_owned(),
-            cipher,
-            ordinal,
-            user: None,
-        }
-    }
-}
-
-/// One open connection.
-#[derive(Debug, Clone)]
-pub(crate) struct Connection {
-    pub(crate) role: String,
-    pub(crate) direction: &'static str,
-    protocol: &'static str,
-    /// The connector's `HOST:PORT`, or the peer's socket.
-    pub(crate) host: String,
-    pub(crate) container: String,
-    pub(crate) sasl: Option<&'static str>,
-    pub(crate) secured: Option<Secured>,
-    pub(crate) properties: OrderedMap<Value, Value>,
-    opened: Instant,
-    hello: Option<Instant>,
-}
-
-/// All open connections of one router, and the neighbours that they make.
-#[derive(Default)]
-pub(crate) struct Links {
-    next: AtomicU64,
-    open: Mutex<BTreeMap<u64, Connection>>,
-    nodes: Mutex<BTreeMap<String, Instant>>,
-}
-
-/// A row that lives as long as this does.
-pub(crate) struct Row {
-    pub(crate) id: u64,
-    links: Arc<Links>,
-}
-
-impl Drop for Row {
-    fn drop(&mut self) {
-        lock(&self.links.open).remove(&self.id);
-    }
-}
-
-impl Connection {
-    pub(crate) fn new(role: String, direction: &'static str, host: String, peer: &Open) -> Self {
-        let properties = peer.properties.clone().unwrap_or_default();
-        Self {
-            role,
-            direction,
-            protocol: "amqp",
-            host,
-            container: peer.container_id.clone(),
-            sasl: None,
-            secured: None,
-            properties: properties
-                .into_iter()
-                .map(|(key, value)| (Value::String(key.0), value))
-                .collect(),
-            opened: Instant::now(),
-            hello: None,
-        }
-    }
-}
-
-impl Connection {
-    /// What stands for a tcpConnector, with no socket behind it.
-    pub(crate) fn egress() -> Self {
-        Self {
-            role: "normal".to_owned(),
-            direction: "out",
-            protocol: "tcp",
-            host: "egress-dispatch".to_owned(),
-            container: "TcpAdaptor".to_owned(),
-            sasl: None,
-            secured: None,
-            properties: OrderedMap::new(),
-            opened: Instant::now(),
-            hello: None,
-        }
-    }
-}
-
-impl Links {
-    /// The number of the next connection, `[C3]` in the log.
-    pub(crate) fn next_id(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    pub(crate) fn add(self: &Arc<Self>, id: u64, connection: Connection) -> Row {
-        lock(&self.open).insert(id, connection);
-        Row {
-            id,
-            links: Arc::clone(self),
-        }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        lock(&self.open).len()
-    }
-
-    /// Neighbours that have said hello of late.
-    pub(crate) fn neighbours(&self) -> Vec<String> {
-        let mut found: Vec<String> = lock(&self.open)
-            .values()
-            .filter(|c| c.hello.is_some_and(|hello| hello.elapsed() < HELLO_AGE))
-            .map(|c| c.container.clone())
-            .collect();
-        found.sort();
-        found.dedup();
-        found
-    }
-
-    /// Every router heard of within the last minute, whether it is there or not.
-    pub(crate) fn nodes(&self) -> Vec<String> {
-        let mut nodes = lock(&self.nodes);
-        nodes.retain(|_, seen| seen.elapsed() < NODE_AGE);
-        nodes.keys().cloned().collect()
-    }
-
-    fn hello(&self, id: u64) {
-        let now = Instant::now();
-        let mut open = lock(&self.open);
-        if let Some(connection) = open.get_mut(&id) {
-            connection.hello = Some(now);
-            lock(&self.nodes).insert(connection.container.clone(), now);
-        }
-    }
-
-    /// The rows of entity type `connection`, oldest first.
-    pub(crate) fn rows(&self) -> Vec<Attributes> {
-        lock(&self.open)
-            .iter()
-            .map(|(id, connection)| connection.attributes(*id))
-            .collect()
-    }
-}
-
-impl Connection {
-    /// Who came in: the subject of a certificate, or somebody.
-    fn user(&self) -> Option<String> {
-        match &self.secured {
-            Some(secured) => secured.user.clone(),
-            None => (self.direction == "in").then(|| "anonymous".to_owned()),
-        }
-    }
-
-    fn attributes(&self, id: u64) -> Attributes {
-        let text = |text: &str| Value::String(text.to_owned());
-        let secured = self.secured.as_ref();
-        let optional = |value: Option<String>| value.map_or(Value::Null, Value::String);
-        let strength = secured.map_or(0, |tls| if tls.cipher.contains("128") { 128 } else { 256 });
-        [
-            ("name", Value::String(format!("connection/{}", self.host))),
-            ("identity", Value::String(id.to_string())),
-            ("host", text(&self.host)),
-            ("role", text(&self.role)),
-            ("protocol", text(self.protocol)),
-            ("dir", text(self.direction)),
-            ("container", text(&self.container)),
-            ("sasl", optional(self.sasl.map(str::to_owned))),
-            ("isAuthenticated", Value::Bool(self.sasl.is_some())),
-            ("user", optional(self.user())),
-            ("isEncrypted", Value::Bool(secured.is_some())),
-            (
-                "sslProto",
-                optional(secured.map(|tls| tls.protocol.clone())),
-            ),
-            ("sslCipher", optional(secured.map(|tls| tls.cipher.clone()))),
-            ("properties", Value::Map(self.properties.clone())),
-            ("sslSsf", Value::Long(strength)),
-            ("type", text("io.skupper.router.connection")),
-            ("ssl", Value::Bool(secured.is_some())),
-            ("opened", Value::Bool(true)),
-            ("active", Value::Bool(true)),
-            ("adminStatus", text("enabled")),
-            ("operStatus", text("up")),
-            ("uptimeSeconds", Value::Uint(seconds(self.opened))),
-            ("enableProtocolTrace", Value::Bool(false)),
-            (
-                "tlsOrdinal",
-                secured.map_or(Value::Null, |tls| Value::Ulong(tls.ordinal)),
-            ),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
-    }
-}
-
-/// Columns of entity type `connection`, in the order of a QUERY that names none.
-pub(crate) const COLUMNS: &str = "name identity host localSocket role protocol dir container sasl \
-    isAuthenticated user isEncrypted sslProto sslCipher properties sslSsf type ssl opened active \
-    adminStatus operStatus uptimeSeconds lastDlvSeconds enableProtocolTrace meshId tlsOrdinal \
-    groupCorrelationId groupOrdinal";
-
-fn seconds(since: Instant) -> u32 {
-    u32::try_from(since.elapsed().as_secs()).unwrap_or(u32::MAX)
-}
-
-/// A poisoned lock is a lock: what it guards is replaced whole or not at all.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Why a connection ended.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// One of the two sides wanted it so.
-    Closed,
-    /// The other side gave a reason, or fell silent.
-    Failed(String),
-    /// The transport broke.
-    Broken(io::Error),
-}
-
-/// Keeps an inter-router or edge connection until it ends.
-///
-/// A hello is an empty frame: that is all that a stand-in tells its neighbour. `news` closes the
-/// connection when its credentials become too old.
-pub(crate) async fn keep<S: Stream>(
-    router: &Router,
-    row: &Row,
-    frames: &mut Frames<S>,
-    is_neighbour: bool,
-    ordinal: u64,
-    mut news: Option<watch::Receiver<Credentials>>,
-    stop: &CancellationToken,
-) -> End {
-    let mut hello = interval_at(Instant::now() + HELLO, HELLO);
-    hello.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut heard = Instant::now();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => {
-                let _ = tokio::time::timeout(HELLO, frames.send_close(None)).await;
-                return End::Closed;
-            }
-            () = outdated(&mut news, ordinal) => {
-                let _ = tokio::time::timeout(HELLO, frames.send_close(None)).await;
-                return End::Closed;
-            }
-            _ = hello.tick() => {
-                if heard.elapsed() >= IDLE {
-                    let _ = tokio::time::timeout(HELLO, frames.send_close(Some(idle_error()))).await;
-                    return End::Failed(crate::wire::describe(&idle_error()));
+impl Keeper<'_> {
+    /// Keeps an inter-router or edge connection until it ends; an error says what went wrong.
+    ///
+    /// A hello is an empty frame: that is all that a stand-in tells its neighbour.
+    pub(crate) async fn keep(mut self, frames: &mut Frames) -> io::Result<()> {
+        let mut hello = interval_at(Instant::now() + HELLO, HELLO);
+        hello.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut heard = Instant::now();
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return close(frames, None).await,
+                () = outdated(&mut self.news, self.ordinal) => return close(frames, None).await,
+                _ = hello.tick() => {
+                    if heard.elapsed() >= IDLE {
+                        return close(frames, Some(idle_error())).await;
+                    }
+                    // A peer that reads nothing must not hold up the clock.
+                    if let Ok(sent) = tokio::time::timeout(HELLO / 2, frames.send_empty()).await {
+                        sent?;
+                    }
                 }
-                // A peer that reads nothing must not hold up the clock.
-                let sent = tokio::time::timeout(HELLO / 2, frames.send_empty()).await;
-                if let Ok(Err(fault)) = sent {
-                    return End::Broken(fault);
-                }
-            }
-            frame = frames.next() => {
-                heard = Instant::now();
-                match frame {
-                    Ok(Frame::Close(None)) => return End::Closed,
-                    Ok(Frame::Close(Some(reason))) => return End::Failed(reason),
-                    Ok(Frame::Empty | Frame::Other) if is_neighbour => router.links.hello(row.id),
-                    Ok(Frame::Empty | Frame::Other) => {}
-                    Err(fault) => return End::Broken(fault),
+                frame = frames.next() => {
+                    heard = Instant::now();
+                    match frame? {
+                        Frame::Close(None) => return Ok(()),
+                        Frame::Close(Some(reason)) => return Err(io::Error::other(reason)),
+                        Frame::Empty | Frame::Other => {
+                            if self.is_neighbour {
+                                self.router.links.hello(self.row.id);
+                            }
+                        }
+                    }
                 }
             }
         }
     }
+}
+
+/// Says goodbye, if the peer is still there to hear it, and ends with the same reason.
+async fn close(frames: &mut Frames, error: Option<Error>) -> io::Result<()> {
+    let reason = error.as_ref().map(describe);
+    let _ = tokio::time::timeout(HELLO, frames.send_close(error)).await;
+    reason.map_or(Ok(()), |reason| Err(io::Error::other(reason)))
 }
 
 /// Ready once credentials of this ordinal are no longer valid.
 async fn outdated(news: &mut Option<watch::Receiver<Credentials>>, ordinal: u64) {
-    if let Some(receiver) = news
-        && receiver
+    if let Some(receiver) = news {
+        let is_too_old = receiver
             .wait_for(|current| current.oldest_valid > ordinal)
-            .await
-            .is_ok()
-    {
-        return;
+            .await;
+        if is_too_old.is_ok() {
+            return;
+        }
     }
     std::future::pending::<()>().await;
 }

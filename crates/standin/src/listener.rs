@@ -2,22 +2,25 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener as StdListener, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fe2o3_amqp::types::primitives::Value;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::{Connection, Secured};
 use crate::http;
-use crate::link::{Connection, End, IDLE, Secured, keep};
+use crate::link::{IDLE, Keeper};
 use crate::management;
 use crate::router::{DATA_ROLE, ROLE_PROPERTY, Router};
 use crate::schema::{Attributes, text};
 use crate::tls::{Config, Credentials, Slot};
 use crate::verify::subject;
 use crate::wire::{self, Mechanism, Opened, Stream};
+use crate::wording::{UNAUTHORIZED, transport_text};
 
 /// A listener entity's listener. Dropping it closes the port; who is in stays in.
 pub(crate) struct Listener {
@@ -26,6 +29,8 @@ pub(crate) struct Listener {
     pub(crate) is_http: bool,
     /// `HOST:PORT` as in the log.
     pub(crate) address: String,
+    /// Held here alone: who is in must not make a user of the profile of a listener that is gone.
+    _slot: Option<Arc<Slot>>,
     closed: CancellationToken,
 }
 
@@ -41,7 +46,7 @@ struct Door {
     name: String,
     role: String,
     mechanism: Mechanism,
-    slot: Option<Arc<Slot>>,
+    slot: Option<Weak<Slot>>,
 }
 
 /// Binds the port. That it is taken is told by the log alone.
@@ -60,6 +65,7 @@ pub(crate) fn start(
         port: None,
         is_http,
         address,
+        _slot: slot.clone(),
         closed: closed.clone(),
     };
     let bound = bind(&host, &port).and_then(TcpListener::from_std);
@@ -105,7 +111,7 @@ pub(crate) fn start(
         } else {
             Mechanism::Anonymous
         },
-        slot,
+        slot: slot.as_ref().map(Arc::downgrade),
     };
     router.tasks.spawn(admit(Arc::new(door), socket, closed));
     listener
@@ -158,7 +164,7 @@ impl Door {
     async fn receive(&self, stream: TcpStream, peer: String) {
         let id = self.router.links.next_id();
         if let Err(fault) = self.serve(stream, &peer, id).await {
-            let reason = wire::transport_text(&fault);
+            let reason = transport_text(&fault);
             self.router.log(
                 "SERVER",
                 "error",
@@ -170,84 +176,80 @@ impl Door {
     async fn serve(&self, stream: TcpStream, peer: &str, id: u64) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let Some(slot) = &self.slot else {
-            return self.welcome(stream, peer, id, None).await;
+            return self.welcome(Box::new(stream), peer, id, None).await;
         };
-        let credentials = slot.current();
-        let Config::Server(config) = &credentials.config else {
+        // The listener may have gone since this one knocked.
+        let Some(slot) = slot.upgrade() else {
+            return Ok(());
+        };
+        let Credentials {
+            config: Config::Server(config),
+            ordinal,
+            ..
+        } = slot.current()
+        else {
             return Err(io::Error::other(
                 "a listener without a server's credentials",
             ));
         };
-        let acceptor = TlsAcceptor::from(Arc::clone(config));
-        let stream = limited(acceptor.accept(stream)).await?;
+        let news = slot.subscribe();
+        drop(slot);
+        let stream = limited(TlsAcceptor::from(config).accept(stream)).await?;
         let (_, session) = stream.get_ref();
+        let certificate = session.peer_certificates().and_then(|chain| chain.first());
         let secured = Secured {
-            user: session
-                .peer_certificates()
-                .and_then(|chain| chain.first())
-                .and_then(subject),
-            ..Secured::of(session, credentials.ordinal)
+            user: certificate.and_then(subject),
+            ..Secured::of(session, ordinal)
         };
-        self.welcome(stream, peer, id, Some((secured, credentials)))
+        self.welcome(Box::new(stream), peer, id, Some((secured, news)))
             .await
     }
 
-    async fn welcome<S: Stream>(
+    async fn welcome(
         &self,
-        stream: S,
+        stream: Stream,
         peer: &str,
         id: u64,
-        secured: Option<(Secured, Credentials)>,
+        secured: Option<(Secured, watch::Receiver<Credentials>)>,
     ) -> io::Result<()> {
         let router = &self.router;
-        let has_certificate = secured.as_ref().is_some_and(|(tls, _)| tls.user.is_some());
+        let (secured, news) = secured.unzip();
+        let has_certificate = secured.as_ref().is_some_and(|tls| tls.user.is_some());
         if self.mechanism == Mechanism::External && !has_certificate {
-            return Err(io::Error::other(
-                "amqp:unauthorized-access Authentication failed [mech=none]",
-            ));
+            return Err(io::Error::other(UNAUTHORIZED));
         }
         let own = router.open(id, &self.role, Some(&self.name), None);
+        let accepted = limited(wire::accept(stream, self.mechanism, &own)).await?;
         let Opened {
             mut frames,
             peer: open,
             sasl,
-        } = limited(wire::accept(stream, self.mechanism, &own)).await?;
+        } = accepted;
         let is_data = open.properties.as_ref().is_some_and(|properties| {
-            properties
-                .iter()
-                .any(|(key, value)| key.0 == ROLE_PROPERTY && text(value) == DATA_ROLE)
+            let role = properties.get(ROLE_PROPERTY);
+            role.is_some_and(|role| text(role) == DATA_ROLE)
         });
-        let role = if is_data {
-            DATA_ROLE
-        } else {
-            self.role.as_str()
-        };
+        let role = if is_data { DATA_ROLE } else { &self.role };
         let mut connection = Connection::new(role.to_owned(), "in", peer.to_owned(), &open);
-        let ordinal = secured.as_ref().map_or(0, |(tls, _)| tls.ordinal);
+        let ordinal = secured.as_ref().map_or(0, |tls| tls.ordinal);
         connection.sasl = sasl;
-        connection.secured = secured.map(|(tls, _)| tls);
+        connection.secured = secured;
         router.opened(id, &connection);
-        let row = router.links.add(id, connection);
+        let row = &router.links.add(id, connection);
         if role == "normal" {
             return management::serve(router, frames, open).await;
         }
         let is_neighbour = router.is_neighbour(role, &open.container_id);
-        let news = self.slot.as_ref().map(|slot| slot.subscribe());
-        let end = keep(
+        let stop = &router.stop;
+        let keeper = Keeper {
             router,
-            &row,
-            &mut frames,
+            row,
             is_neighbour,
             ordinal,
             news,
-            &router.stop,
-        )
-        .await;
-        match end {
-            End::Closed => Ok(()),
-            End::Failed(reason) => Err(io::Error::other(reason)),
-            End::Broken(fault) => Err(fault),
-        }
+            stop,
+        };
+        keeper.keep(&mut frames).await
     }
 }
 

@@ -20,9 +20,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
 use crate::agent::{Request, is_connection};
-use crate::link::{IDLE, lock};
-use crate::router::Router;
+use crate::link::IDLE;
+use crate::router::{Router, lock};
 use crate::wire::{self, Frames, MAX_FRAME_SIZE, Stream};
+use crate::wording::idle_error;
 
 /// Replies that may wait for credit; more are dropped.
 const WAITING_REPLIES: usize = 64;
@@ -40,11 +41,7 @@ type Reply = AmqpValue<Value>;
 static NEXT_ADDRESS: AtomicU64 = AtomicU64::new(1);
 
 /// Serves one connection until it ends or falls silent.
-pub(crate) async fn serve<S: Stream>(
-    router: &Arc<Router>,
-    frames: Frames<S>,
-    peer: Open,
-) -> io::Result<()> {
+pub(crate) async fn serve(router: &Arc<Router>, frames: Frames, peer: Open) -> io::Result<()> {
     let (inner, outer) = tokio::io::duplex(BUFFER);
     let client = Client {
         router: Arc::clone(router),
@@ -61,11 +58,7 @@ pub(crate) async fn serve<S: Stream>(
 ///
 /// So the idle time-outs are ours: half of the real one is announced, and heartbeats are sent twice
 /// as often as the client asks for, where the acceptor would take both at their word.
-async fn carry<S: Stream>(
-    frames: Frames<S>,
-    mut acceptor: DuplexStream,
-    mut peer: Open,
-) -> io::Result<()> {
+async fn carry(frames: Frames, mut acceptor: DuplexStream, mut peer: Open) -> io::Result<()> {
     peer.idle_time_out = peer.idle_time_out.map(|millis| (millis / 2).max(1));
     let (socket, rest) = frames.into_parts();
     acceptor.write_all(&wire::beginning(&peer)?).await?;
@@ -81,9 +74,7 @@ async fn carry<S: Stream>(
         }
     };
     if is_idle {
-        to_socket
-            .write_all(&wire::ending(wire::idle_error())?)
-            .await?;
+        to_socket.write_all(&wire::ending(idle_error())?).await?;
     }
     // What the acceptor still has to say, a `close` above all.
     drop(to_acceptor);
@@ -93,8 +84,8 @@ async fn carry<S: Stream>(
 }
 
 /// True when it ended because the client had been silent for too long.
-async fn requests<S: Stream>(
-    from: &mut ReadHalf<S>,
+async fn requests(
+    from: &mut ReadHalf<Stream>,
     to: &mut WriteHalf<DuplexStream>,
 ) -> io::Result<bool> {
     let mut buffer = vec![0; BUFFER];

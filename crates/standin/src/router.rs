@@ -1,7 +1,7 @@
 //! What is one running router, and how is it started and stopped?
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fe2o3_amqp::types::performatives::Open;
 use fe2o3_amqp::types::primitives::{OrderedMap, Symbol, Value};
@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
 use crate::config::Config;
-use crate::link::{Connection, Links, lock};
+use crate::connection::{Connection, Links};
 use crate::wire::MAX_FRAME_SIZE;
 
 /// Where log lines go, one at a time, in the router's format without a time.
@@ -67,7 +67,7 @@ impl Router {
         say("version", Value::String(VERSION.to_owned()));
         say(
             "qd.conn-id",
-            Value::Long(i64::try_from(id).unwrap_or_default()),
+            Value::Int(i32::try_from(id).unwrap_or_default()),
         );
         if let Some(access) = access.filter(|_| role != "normal") {
             say(
@@ -91,9 +91,7 @@ impl Router {
             properties: Some(properties),
         }
     }
-}
 
-impl Router {
     /// Logs that a connection is open, and returns what a connector shows of it.
     pub(crate) fn opened(&self, id: u64, connection: &Connection) -> String {
         let Connection {
@@ -133,6 +131,11 @@ impl Router {
         }
         true
     }
+}
+
+/// A poisoned lock is a lock: what it guards is replaced whole or not at all.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The property by which a connection says that it is one of a link's data connections.

@@ -3,8 +3,8 @@
 use fe2o3_amqp::types::primitives::{OrderedMap, Value};
 
 use crate::agent::Request;
+use crate::connection::COLUMNS;
 use crate::fault::Fault;
-use crate::link;
 use crate::router::Router;
 use crate::schema::{Attributes, EntityType, text};
 
@@ -100,7 +100,7 @@ pub(crate) fn connections(router: &Router, request: &Request) -> Value {
         .map(|body| asked(&body))
         .unwrap_or_default();
     if names.is_empty() {
-        names = link::COLUMNS.split(' ').map(str::to_owned).collect();
+        names = COLUMNS.split(' ').map(str::to_owned).collect();
     }
     let rows: Vec<Vec<Value>> = router
         .links

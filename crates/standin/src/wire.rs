@@ -5,20 +5,24 @@
 
 use std::io;
 
-use fe2o3_amqp::types::definitions::{AmqpError, Error, ErrorCondition};
+use fe2o3_amqp::types::definitions::Error;
 use fe2o3_amqp::types::performatives::{Close, Open};
 use fe2o3_amqp::types::primitives::{Array, Binary, Symbol};
 use fe2o3_amqp::types::sasl::{SaslCode, SaslInit, SaslMechanisms, SaslOutcome};
 use futures::{SinkExt, StreamExt};
-use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio_util::codec::length_delimited::{Builder, LengthDelimitedCodec};
 use tokio_util::codec::{Framed, FramedParts};
 
-/// Anything that bytes flow over, both ways.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+use crate::wording::{UNAUTHORIZED, describe};
+
+/// Anything that bytes flow over, both ways: plain, or TLS of either side.
+pub(crate) type Stream = Box<dyn Duplex>;
+
+/// What a [`Stream`] must be.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
 const AMQP: [u8; 8] = *b"AMQP\x00\x01\x00\x00";
 const SASL: [u8; 8] = *b"AMQP\x03\x01\x00\x00";
@@ -39,8 +43,8 @@ pub(crate) enum Mechanism {
 }
 
 /// A connection whose `open` has been exchanged.
-pub(crate) struct Opened<S> {
-    pub(crate) frames: Frames<S>,
+pub(crate) struct Opened {
+    pub(crate) frames: Frames,
     /// What the other side said of itself.
     pub(crate) peer: Open,
     /// The SASL mechanism used, if there was a SASL layer.
@@ -55,10 +59,10 @@ pub(crate) enum Frame {
 }
 
 /// Length-delimited frames over a stream.
-pub(crate) struct Frames<S>(Framed<S, LengthDelimitedCodec>);
+pub(crate) struct Frames(Framed<Stream, LengthDelimitedCodec>);
 
-impl<S: Stream> Frames<S> {
-    fn new(stream: S) -> Self {
+impl Frames {
+    fn new(stream: Stream) -> Self {
         let codec = Builder::new()
             .length_field_length(4)
             .length_adjustment(-4)
@@ -69,7 +73,7 @@ impl<S: Stream> Frames<S> {
     }
 
     /// The stream, and what had been read of it beyond the last frame.
-    pub(crate) fn into_parts(self) -> (S, BytesMut) {
+    pub(crate) fn into_parts(self) -> (Stream, BytesMut) {
         let FramedParts { io, read_buf, .. } = self.0.into_parts();
         (io, read_buf)
     }
@@ -85,9 +89,7 @@ impl<S: Stream> Frames<S> {
             }
             if count == 0 {
                 // No header, and nothing more: an alert of TLS, most likely.
-                return Err(invalid(
-                    "amqp:unauthorized-access Authentication failed [mech=none]",
-                ));
+                return Err(invalid(UNAUTHORIZED));
             }
             self.0.read_buffer_mut().extend_from_slice(&header[..count]);
         }
@@ -177,11 +179,7 @@ pub(crate) async fn skip_beginning(stream: &mut (impl AsyncRead + Unpin)) -> io:
 }
 
 /// The listener's side.
-pub(crate) async fn accept<S: Stream>(
-    stream: S,
-    demanded: Mechanism,
-    own: &Open,
-) -> io::Result<Opened<S>> {
+pub(crate) async fn accept(stream: Stream, demanded: Mechanism, own: &Open) -> io::Result<Opened> {
     let mut frames = Frames::new(stream);
     let mut sasl = None;
     let mut header = frames.header().await?;
@@ -190,9 +188,7 @@ pub(crate) async fn accept<S: Stream>(
         sasl = Some(offer(&mut frames, demanded).await?);
         header = frames.header().await?;
     } else if demanded == Mechanism::External {
-        return Err(invalid(
-            "amqp:unauthorized-access Authentication failed [mech=none]",
-        ));
+        return Err(invalid(UNAUTHORIZED));
     }
     if header != AMQP {
         return Err(invalid(
@@ -204,17 +200,15 @@ pub(crate) async fn accept<S: Stream>(
 }
 
 /// The connector's side.
-pub(crate) async fn connect<S: Stream>(
-    stream: S,
+pub(crate) async fn connect(
+    stream: Stream,
     mechanism: Mechanism,
     own: &Open,
-) -> io::Result<Opened<S>> {
+) -> io::Result<Opened> {
     let mut frames = Frames::new(stream);
     frames.send_header(SASL).await?;
     if frames.header().await? != SASL {
-        return Err(invalid(
-            "amqp:unauthorized-access Authentication failed [mech=none]",
-        ));
+        return Err(invalid(UNAUTHORIZED));
     }
     let name = choose(&mut frames, mechanism).await?;
     frames.send_header(AMQP).await?;
@@ -226,11 +220,11 @@ pub(crate) async fn connect<S: Stream>(
     exchange(frames, own, Some(name)).await
 }
 
-async fn exchange<S: Stream>(
-    mut frames: Frames<S>,
+async fn exchange(
+    mut frames: Frames,
     own: &Open,
     sasl: Option<&'static str>,
-) -> io::Result<Opened<S>> {
+) -> io::Result<Opened> {
     frames.send(0, &encode(own)?).await?;
     let body = frames.body().await?;
     if !body.starts_with(&OPEN) {
@@ -241,7 +235,7 @@ async fn exchange<S: Stream>(
 }
 
 /// SASL, the listener's side. EXTERNAL needs a response, if only an empty one.
-async fn offer<S: Stream>(frames: &mut Frames<S>, demanded: Mechanism) -> io::Result<&'static str> {
+async fn offer(frames: &mut Frames, demanded: Mechanism) -> io::Result<&'static str> {
     let name = demanded.name();
     let mechanisms = SaslMechanisms {
         sasl_server_mechanisms: Array(vec![Symbol::from(name)]),
@@ -250,35 +244,25 @@ async fn offer<S: Stream>(frames: &mut Frames<S>, demanded: Mechanism) -> io::Re
     let init: SaslInit = decode(&frames.body().await?)?;
     let answered = demanded == Mechanism::Anonymous || init.initial_response.is_some();
     let granted = init.mechanism.0 == name && answered;
-    let code = if granted {
-        SaslCode::Ok
-    } else {
-        SaslCode::Auth
+    let outcome = SaslOutcome {
+        code: if granted {
+            SaslCode::Ok
+        } else {
+            SaslCode::Auth
+        },
+        additional_data: None,
     };
-    frames
-        .send(
-            1,
-            &encode(&SaslOutcome {
-                code,
-                additional_data: None,
-            })?,
-        )
-        .await?;
+    frames.send(1, &encode(&outcome)?).await?;
     if granted {
         return Ok(name);
     }
-    Err(invalid(
-        "amqp:unauthorized-access Authentication failed [mech=none]",
-    ))
+    Err(invalid(UNAUTHORIZED))
 }
 
 /// SASL, the connector's side.
-async fn choose<S: Stream>(
-    frames: &mut Frames<S>,
-    mechanism: Mechanism,
-) -> io::Result<&'static str> {
+async fn choose(frames: &mut Frames, mechanism: Mechanism) -> io::Result<&'static str> {
     let name = mechanism.name();
-    let refused = || invalid("amqp:unauthorized-access Authentication failed [mech=none]");
+    let refused = || invalid(UNAUTHORIZED);
     let offered: SaslMechanisms = decode(&frames.body().await?)?;
     if !offered
         .sasl_server_mechanisms
@@ -320,69 +304,4 @@ fn decode<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> io::Result<T> {
 
 fn invalid(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
-}
-
-/// What both routers say of a peer that has been silent for too long.
-pub(crate) fn idle_error() -> Error {
-    Error::new(
-        ErrorCondition::AmqpError(AmqpError::ResourceLimitExceeded),
-        Some("local-idle-timeout expired".to_owned()),
-        None,
-    )
-}
-
-/// The condition and its description, as the router prints them.
-pub(crate) fn describe(error: &Error) -> String {
-    let condition = serde_json::to_value(&error.condition)
-        .ok()
-        .and_then(|value| value.as_str().map(str::to_owned))
-        .unwrap_or_else(|| format!("{:?}", error.condition));
-    format!(
-        "{condition} {}",
-        error.description.as_deref().unwrap_or_default()
-    )
-}
-
-/// Did the resolver not know the name?
-pub(crate) fn is_unknown_name(fault: &io::Error) -> bool {
-    fault
-        .to_string()
-        .contains("failed to lookup address information")
-}
-
-/// The router's words for a transport that failed, in the terms of its TLS library.
-pub(crate) fn transport_text(fault: &io::Error) -> String {
-    let tls = fault
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let reason = match tls {
-        Some(rustls::Error::AlertReceived(alert)) => alert_text(*alert),
-        Some(rustls::Error::InvalidCertificate(_)) => {
-            "0A000086:SSL routines::certificate verify failed"
-        }
-        Some(rustls::Error::NoCertificatesPresented) => {
-            "0A0000C7:SSL routines::peer did not return a certificate"
-        }
-        Some(rustls::Error::InvalidMessage(_)) => "0A00010B:SSL routines::wrong version number",
-        Some(other) => return format!("amqp:connection:framing-error SSL Failure: {other}"),
-        None if fault.kind() == io::ErrorKind::UnexpectedEof => {
-            "0A000126:SSL routines::unexpected eof while reading"
-        }
-        None => return fault.to_string(),
-    };
-    format!("amqp:connection:framing-error SSL Failure: error:{reason}")
-}
-
-fn alert_text(alert: AlertDescription) -> &'static str {
-    match alert {
-        AlertDescription::UnknownCA => "0A000418:SSL routines::tlsv1 alert unknown ca",
-        AlertDescription::CertificateExpired => {
-            "0A000415:SSL routines::sslv3 alert certificate expired"
-        }
-        AlertDescription::CertificateRequired => {
-            "0A00045C:SSL routines::tlsv13 alert certificate required"
-        }
-        AlertDescription::BadCertificate => "0A000412:SSL routines::sslv3 alert bad certificate",
-        _ => "0A000410:SSL routines::sslv3 alert handshake failure",
-    }
 }

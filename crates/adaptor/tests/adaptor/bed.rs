@@ -123,6 +123,17 @@ impl Pod {
         get(&self.health, "/metrics").1
     }
 
+    /// The resident memory of the adaptor, in kB.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.adaptor.as_ref().unwrap().id());
+        let status = fs::read_to_string(status).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }

@@ -1,8 +1,9 @@
 //! Does an adaptor outlive a router that misbehaves?
 
-use crate::bed::{eventually, never};
+use crate::bed::{Pod, eventually, never};
 use crate::client;
 use crate::gate::{Gate, Mood};
+use crate::liar::{Liar, Lie};
 use crate::site::{Sites, is_up};
 use std::time::Duration;
 
@@ -123,4 +124,32 @@ fn a_silent_router_is_noticed_while_nothing_is_asked_of_it() {
     never("the report moved", Duration::from_secs(1), || {
         sites.east.api.report().links["west"] != link
     });
+}
+
+#[test]
+fn an_answer_that_is_none_is_refused_and_bounded() {
+    let lies = [
+        // Refused for its size, or given up because it takes too long to arrive.
+        (Lie::Map(1_000_000), "the router"),
+        (Lie::Rows(1_000_000), "it has too many entries"),
+        (Lie::Shape, "a row does not fit its columns"),
+        (Lie::NoStatus, "it has no status code"),
+        (Lie::Refusal, "no reason was given (500)"),
+    ];
+    for (lie, complaint) in lies {
+        let liar = Liar::start(lie);
+        let mut pod = Pod::new("east", "interior");
+        pod.management.clone_from(&liar.address);
+        pod.folder.swap();
+        pod.start();
+        eventually(complaint, || {
+            let report = pod.api.report();
+            report
+                .refused
+                .iter()
+                .any(|refused| refused.message.contains(complaint))
+        });
+        assert!(pod.is_alive() && !pod.is_ready());
+        assert!(pod.memory() < 64 * 1024, "{} kB", pod.memory());
+    }
 }

@@ -16,6 +16,7 @@ mod folder;
 mod gate;
 mod hostile;
 mod isolation;
+mod liar;
 mod pki;
 mod rotation;
 mod router;

@@ -69,8 +69,8 @@ impl Workshop {
             .pointer("/metadata/annotations")
             .and_then(Value::as_object);
         for (key, value) in annotations.into_iter().flatten() {
-            let path = format!("/metadata/annotations/{}", pointer(key));
-            patch.push(json!({"op": "add", "path": path, "value": value}));
+            let at = format!("/metadata/annotations/{}", pointer(key));
+            patch.push(json!({"op": "add", "path": at, "value": value}));
         }
         let patch: json_patch::Patch = serde_json::from_value(Value::Array(patch))
             .map_err(|error| crate::error::CallServer::from(kube::Error::SerdeError(error)))?;

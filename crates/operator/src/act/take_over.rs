@@ -102,13 +102,13 @@ fn merge(into: &mut Value, fields: &Value) {
 mod tests {
     use super::*;
 
-    fn metadata(entries: Value) -> ObjectMeta {
+    fn metadata(entries: &Value) -> ObjectMeta {
         serde_json::from_value(json!({"managedFields": entries})).unwrap()
     }
 
     #[test]
     fn update_entries_of_ours_and_the_incumbents_become_one_apply_entry() {
-        let before = metadata(json!([
+        let before = metadata(&json!([
             {"manager": "spanwire", "operation": "Update", "fieldsV1": {"f:spec": {"f:a": {}}}},
             {"manager": "skupper-controller", "operation": "Apply", "fieldsV1": {"f:spec": {"f:b": {}}}},
             {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:c": {}}}},
@@ -131,6 +131,6 @@ mod tests {
     #[test]
     fn nothing_is_patched_where_nothing_has_to_be_taken_over() {
         let entries = json!([{"manager": "spanwire", "operation": "Apply", "fieldsV1": {}}]);
-        assert_eq!(taken_over(&metadata(entries)), None);
+        assert_eq!(taken_over(&metadata(&entries)), None);
     }
 }

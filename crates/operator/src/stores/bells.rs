@@ -24,12 +24,15 @@ pub struct Bells {
     by_kind: HashMap<ObjectKind, UnboundedSender<Name>>,
 }
 
+/// The other ends of the doorbells.
+pub type Queues = HashMap<ObjectKind, Queue>;
+
 /// The other end of a doorbell.
 pub struct Queue(UnboundedReceiver<Name>);
 
 impl Bells {
     /// A doorbell for each of these kinds, and its other ends.
-    pub fn new(kinds: &[ObjectKind]) -> (Self, HashMap<ObjectKind, Queue>) {
+    pub fn new(kinds: &[ObjectKind]) -> (Self, Queues) {
         let mut by_kind = HashMap::new();
         let mut queues = HashMap::new();
         for kind in kinds {

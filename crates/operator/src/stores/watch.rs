@@ -33,7 +33,7 @@ use crate::facts;
 
 /// How long a watch runs before everything is listed again, which heals what it might have lost: an hour, plus or
 /// minus a fifth, so that the kinds do not list together.
-const RELIST: Duration = Duration::from_secs(3600);
+const RELIST: Duration = Duration::from_hours(1);
 
 /// Where the operator looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
