@@ -232,9 +232,10 @@ impl Connector {
         let Some(Config::Client(config)) = credentials else {
             return Ok((Box::new(stream), None, Mechanism::Anonymous));
         };
-        let mechanism = match config.client_auth_cert_resolver.has_certs() {
-            true => Mechanism::External,
-            false => Mechanism::Anonymous,
+        let mechanism = if config.client_auth_cert_resolver.has_certs() {
+            Mechanism::External
+        } else {
+            Mechanism::Anonymous
         };
         let host = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
         let stream = TlsConnector::from(config).connect(host, stream).await?;

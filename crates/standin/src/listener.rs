@@ -61,11 +61,12 @@ pub(crate) fn start(
     let address = format!("{host}:{port}");
     let closed = router.stop.child_token();
     let is_http = is_set("http");
+    let slot_of_guests = slot.as_ref().map(Arc::downgrade);
     let mut listener = Listener {
         port: None,
         is_http,
         address,
-        _slot: slot.clone(),
+        _slot: slot,
         closed: closed.clone(),
     };
     let bound = bind(&host, &port).and_then(TcpListener::from_std);
@@ -111,7 +112,7 @@ pub(crate) fn start(
         } else {
             Mechanism::Anonymous
         },
-        slot: slot.as_ref().map(Arc::downgrade),
+        slot: slot_of_guests,
     };
     router.tasks.spawn(admit(Arc::new(door), socket, closed));
     listener

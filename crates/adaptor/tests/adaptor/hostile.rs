@@ -129,9 +129,9 @@ fn a_silent_router_is_noticed_while_nothing_is_asked_of_it() {
 #[test]
 fn an_answer_that_is_none_is_refused_and_bounded() {
     let lies = [
-        // Refused for its size, or given up because it takes too long to arrive.
+        // Refused for their size, or given up because they take too long to arrive.
         (Lie::Map(1_000_000), "the router"),
-        (Lie::Rows(1_000_000), "it has too many entries"),
+        (Lie::Rows(1_000_000), "the router"),
         (Lie::Shape, "a row does not fit its columns"),
         (Lie::NoStatus, "it has no status code"),
         (Lie::Refusal, "no reason was given (500)"),
