@@ -5,6 +5,7 @@
 //! `/run`, `/var/lib` and `/var/log` are folders of the cluster's own, so that the usual paths of containerd and the
 //! kubelet are short, private, and below `target/`.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,9 @@ pub struct Keeper {
 impl Keeper {
     /// Starts `program` in new namespaces, with the folders of the cluster in `dir`.
     pub fn start(program: &Path, dir: &Path) -> Result<Keeper> {
+        // Not our own standard error: a cluster that is kept would hold it open, and whoever reads it would wait.
+        let log = dir.join("logs/keeper.log");
+        let log = File::create(&log).with_context(|| format!("open {}", log.display()))?;
         for path in [program, dir] {
             if let Some((_, hidden)) = PRIVATE.iter().find(|(_, target)| path.starts_with(target)) {
                 bail!(
@@ -57,6 +61,7 @@ impl Keeper {
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .context("start unshare")?;
         let input = unshare.stdin.take();

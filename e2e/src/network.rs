@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::command;
-use crate::keeper::Keeper;
+use crate::keeper::{self, Keeper};
 use crate::workspace;
 
 const BRIDGE: &str = "spanwire0";
@@ -31,6 +31,8 @@ const WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Place {
     index: u8,
+    /// The keeper's process id and start time: the place may be another's after its end.
+    holder: (u32, u64),
 }
 
 impl Place {
@@ -54,6 +56,12 @@ impl Place {
         format!("02:00:0a:c9:00:{:02x}", self.index)
     }
 
+    /// What is written on the port, to know it by.
+    fn mark(self) -> String {
+        let (pid, start_time) = self.holder;
+        format!("keeper-{pid}-{start_time}")
+    }
+
     fn port(self) -> String {
         format!("spanwire-{}", self.index)
     }
@@ -62,15 +70,19 @@ impl Place {
 /// Joins the keeper's network to the bridge, which is made if need be, at the first place that is free.
 pub fn join(keeper: &Keeper) -> Result<Place> {
     let _lock = lock()?;
+    let holder = (
+        keeper.pid,
+        keeper::start_time(keeper.pid).context("the keeper has ended")?,
+    );
     let place = (2..=250)
-        .map(|index| Place { index })
+        .map(|index| Place { index, holder })
         .find(|place| !is_there(&place.port()));
     let place = place.context("no free address on the bridge: too many clusters")?;
     make_bridge()?;
-    let (port, mac, pid) = (place.port(), place.mac(), keeper.pid);
+    let (port, mac, pid, mark) = (place.port(), place.mac(), keeper.pid, place.mark());
     let outside = format!(
         "link add {port} type veth peer name eth0 address {mac} netns {pid}\n\
-         link set {port} master {BRIDGE} up\n"
+         link set {port} alias {mark} master {BRIDGE} up\n"
     );
     batch(Command::new("ip"), &outside)?;
 
@@ -103,8 +115,13 @@ pub fn join(keeper: &Keeper) -> Result<Place> {
 pub fn leave(place: Option<Place>) -> Result<()> {
     let _lock = lock()?;
     // The kernel gets round to this by itself, but not at once.
-    if let Some(port) = place.map(Place::port) {
-        remove(&["link", "delete", &port]);
+    if let Some(place) = place {
+        let alias = Path::new("/sys/class/net")
+            .join(place.port())
+            .join("ifalias");
+        if std::fs::read_to_string(alias).is_ok_and(|alias| alias.trim() == place.mark()) {
+            remove(&["link", "delete", &place.port()]);
+        }
     }
     let ports = Path::new("/sys/class/net").join(BRIDGE).join("brif");
     if std::fs::read_dir(ports).is_ok_and(|mut ports| ports.next().is_none()) {

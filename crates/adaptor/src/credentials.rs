@@ -299,3 +299,269 @@ fn remove_if_there(folder: &Path) -> io::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{
+        CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
+        PKCS_RSA_SHA256, SignatureAlgorithm,
+    };
+    use spanwire_router::credentials::File;
+    use std::os::unix::fs::PermissionsExt;
+    use tempfile::TempDir;
+    use x509_parser::asn1_rs::{Any, OctetString, Sequence};
+
+    /// A certificate and its key, self-signed.
+    fn pair(algorithm: &'static SignatureAlgorithm) -> (String, KeyPair) {
+        let key = KeyPair::generate_for(algorithm).unwrap();
+        let certificate = CertificateParams::default().self_signed(&key).unwrap();
+        (certificate.pem(), key)
+    }
+
+    fn profile(contents: &[(&str, &str)]) -> (Profile, Files) {
+        let file = |wanted: &str| {
+            let (name, content) = contents.iter().find(|(name, _)| *name == wanted)?;
+            Some(File {
+                key: (*name).to_owned(),
+                sha256: credentials::digest(content.as_bytes()),
+            })
+        };
+        let files = contents.iter().map(|(name, content)| {
+            (
+                (*name).to_owned(),
+                Ok(Zeroizing::new(content.as_bytes().to_vec())),
+            )
+        });
+        (
+            Profile::new(file(CA), file(CRT), file(KEY)),
+            files.collect(),
+        )
+    }
+
+    fn take(contents: &[(&str, &str)]) -> Result<(), TakeCredential> {
+        let home = TempDir::new().unwrap();
+        let (profile, files) = profile(contents);
+        Store::new(home.path().to_owned()).take("p", &profile, &files)
+    }
+
+    /// The key inside PKCS#8, in the older form of its own kind.
+    fn older_pem(key: &KeyPair, label: &str) -> String {
+        let pkcs8 = key.serialize_der();
+        let (_, sequence) = Sequence::from_der(&pkcs8).unwrap();
+        let (rest, _version) = Any::from_der(&sequence.content).unwrap();
+        let (rest, _algorithm) = Any::from_der(rest).unwrap();
+        let (_, inner) = OctetString::from_der(rest).unwrap();
+        let body = base64(inner.as_ref());
+        format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let digits = bytes.chunks(3).flat_map(|chunk| {
+            let bits = chunk
+                .iter()
+                .fold(0_u32, |bits, byte| (bits << 8) | u32::from(*byte));
+            let bits = bits << (8 * (3 - chunk.len()));
+            (0..4).map(move |place| match place <= chunk.len() {
+                true => char::from(DIGITS[(bits >> (18 - 6 * place) & 63) as usize]),
+                false => '=',
+            })
+        });
+        digits.collect()
+    }
+
+    #[test]
+    fn keys_of_every_kind_and_form_are_matched_with_their_certificate() {
+        let kinds = [
+            (&PKCS_ECDSA_P256_SHA256, Some("EC PRIVATE KEY")),
+            (&PKCS_ECDSA_P384_SHA384, Some("EC PRIVATE KEY")),
+            (&PKCS_ED25519, None),
+            (&PKCS_RSA_SHA256, Some("RSA PRIVATE KEY")),
+        ];
+        for (algorithm, older) in kinds {
+            let (crt, key) = pair(algorithm);
+            let (other, _) = pair(algorithm);
+            let forms = [
+                Some(key.serialize_pem()),
+                older.map(|label| older_pem(&key, label)),
+            ];
+            for form in forms.iter().flatten() {
+                assert_eq!(
+                    take(&[(CA, &other), (CRT, &crt), (KEY, form)]),
+                    Ok(()),
+                    "{algorithm:?}"
+                );
+                assert_eq!(
+                    take(&[(CRT, &other), (KEY, form)]),
+                    Err(TakeCredential::MatchKey)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_is_taken_by_its_leaf() {
+        let (leaf, key) = pair(&PKCS_ECDSA_P256_SHA256);
+        let (next, _) = pair(&PKCS_ECDSA_P256_SHA256);
+        let key = key.serialize_pem();
+        assert_eq!(
+            take(&[(CRT, &format!("{leaf}{next}")), (KEY, &key)]),
+            Ok(())
+        );
+        assert_eq!(
+            take(&[(CRT, &format!("{next}{leaf}")), (KEY, &key)]),
+            Err(TakeCredential::MatchKey)
+        );
+    }
+
+    #[test]
+    fn what_a_router_would_refuse_is_not_taken() {
+        let (crt, key) = pair(&PKCS_ECDSA_P256_SHA256);
+        let key = key.serialize_pem();
+        assert_eq!(take(&[]), Err(TakeCredential::FindFile));
+        assert_eq!(
+            take(&[(CA, "")]),
+            Err(TakeCredential::FindCertificate { file: CA })
+        );
+        assert_eq!(
+            take(&[(CA, &key)]),
+            Err(TakeCredential::FindCertificate { file: CA })
+        );
+        let absent = TakeCredential::FindPair {
+            present: CRT,
+            absent: KEY,
+        };
+        assert_eq!(take(&[(CRT, &crt)]), Err(absent));
+        let absent = TakeCredential::FindPair {
+            present: KEY,
+            absent: CRT,
+        };
+        assert_eq!(take(&[(KEY, &key)]), Err(absent));
+        assert!(matches!(
+            take(&[(CRT, &crt), (KEY, &crt)]),
+            Err(TakeCredential::ReadKey { .. })
+        ));
+        let truncated = crt.replacen('\n', "\nAAAA", 1);
+        assert!(matches!(
+            take(&[(CA, &truncated)]),
+            Err(TakeCredential::ReadCertificate { file: CA, .. })
+        ));
+    }
+
+    #[test]
+    fn a_version_is_whole_private_and_left_alone_once_it_is_there() {
+        let home = TempDir::new().unwrap();
+        let store = Store::new(home.path().to_owned());
+        let (crt, key) = pair(&PKCS_ECDSA_P256_SHA256);
+        let (described, files) = profile(&[(CRT, &crt), (KEY, &key.serialize_pem())]);
+        // What an adaptor left behind that was killed half way.
+        let folder = home.path().join("p").join(&described.version);
+        let leftover = home
+            .path()
+            .join("p")
+            .join(format!("{UNFINISHED}{}", described.version));
+        fs::create_dir_all(&leftover).unwrap();
+        fs::write(leftover.join(CRT), "half").unwrap();
+
+        store.take("p", &described, &files).unwrap();
+        assert!(!leftover.exists());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&folder.join(KEY))), (0o700, 0o400));
+        let written = fs::metadata(folder.join(KEY)).unwrap().modified().unwrap();
+        store.take("p", &described, &files).unwrap();
+        assert_eq!(
+            fs::metadata(folder.join(KEY)).unwrap().modified().unwrap(),
+            written
+        );
+
+        let ssl_profile = store.ssl_profile("p", &described.version).unwrap();
+        assert_eq!(ssl_profile.ca_cert_file, None);
+        assert_eq!(
+            ssl_profile.cert_file,
+            Some(folder.join(CRT).to_string_lossy().into_owned())
+        );
+        assert_eq!(
+            store.version_of(&ssl_profile),
+            Some(described.version.clone())
+        );
+        assert_eq!(store.ssl_profile("p", "0123456789abcdef"), None);
+
+        // What was tampered with is written anew.
+        fs::remove_file(folder.join(KEY)).unwrap();
+        store.take("p", &described, &files).unwrap();
+        assert_eq!(
+            fs::read_to_string(folder.join(KEY)).unwrap(),
+            key.serialize_pem()
+        );
+    }
+
+    #[test]
+    fn the_current_version_is_remembered_while_it_is_on_disk() {
+        let home = TempDir::new().unwrap();
+        let store = Store::new(home.path().to_owned());
+        assert_eq!(store.current("p"), None);
+        let (crt, _) = pair(&PKCS_ECDSA_P256_SHA256);
+        let (described, files) = profile(&[(CA, &crt)]);
+        store.take("p", &described, &files).unwrap();
+        store.set_current("p", &described.version).unwrap();
+        assert_eq!(
+            Store::new(home.path().to_owned()).current("p"),
+            Some(described.version)
+        );
+        for junk in ["", "../..", "0123456789abcdef"] {
+            fs::write(home.path().join("p").join(CURRENT), junk).unwrap();
+            assert_eq!(store.current("p"), None, "{junk}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_kept_stays() {
+        let home = TempDir::new().unwrap();
+        let store = Store::new(home.path().to_owned());
+        let (a, _) = pair(&PKCS_ECDSA_P256_SHA256);
+        let (b, _) = pair(&PKCS_ECDSA_P256_SHA256);
+        let versions = [&a, &b].map(|ca| {
+            let (described, files) = profile(&[(CA, ca)]);
+            store.take("p", &described, &files).unwrap();
+            store.take("q/..", &described, &files).unwrap();
+            described.version
+        });
+        store.keep(&BTreeSet::from([("p".to_owned(), versions[1].clone())]));
+        assert_eq!(
+            folders(home.path()).collect::<Vec<_>>(),
+            [home.path().join("p")]
+        );
+        let kept: Vec<_> = folders(&home.path().join("p")).collect();
+        assert_eq!(kept, [home.path().join("p").join(&versions[1])]);
+    }
+
+    #[test]
+    fn no_name_leaves_the_store_and_no_two_share_a_folder() {
+        let store = Store::new(PathBuf::from("/certs"));
+        let names = [
+            "a",
+            "..",
+            ".",
+            "",
+            "a/b",
+            "../a",
+            "~a",
+            "a b",
+            "A",
+            ".a",
+            &"x".repeat(300),
+        ];
+        let folders: BTreeSet<PathBuf> = names
+            .iter()
+            .map(|name| store.profile_folder(name))
+            .collect();
+        assert_eq!(folders.len(), names.len());
+        assert!(
+            folders
+                .iter()
+                .all(|folder| folder.parent() == Some(Path::new("/certs")))
+        );
+    }
+}

@@ -354,3 +354,77 @@ pub(crate) fn entity(entity_type: EntityType, row: Row) -> Option<Entity> {
         Entity::from_attributes(entity_type, occupant).ok()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn table(names: &[&str], results: Vec<Value>) -> Value {
+        let mut body = OrderedMap::new();
+        let names = names.iter().copied().map(Value::from).collect();
+        body.insert(Value::from("attributeNames"), Value::List(names));
+        body.insert(Value::from("results"), Value::List(results));
+        Value::Map(body)
+    }
+
+    #[test]
+    fn rows_are_read_by_their_columns_and_nulls_are_left_out() {
+        let row = Value::List(vec![
+            Value::from("west"),
+            Value::Uint(1),
+            Value::Null,
+            Value::Bool(true),
+        ]);
+        let rows = rows(table(
+            &["name", "cost", "sslProfile", "verifyHostname"],
+            vec![row],
+        ))
+        .unwrap();
+        assert_eq!(
+            json!(rows),
+            json!([{ "name": "west", "cost": 1, "verifyHostname": true }])
+        );
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused() {
+        let complaint = |body| rows(body).unwrap_err().to_string();
+        assert!(complaint(Value::Null).contains("it holds no map"));
+        assert!(complaint(Value::Map(OrderedMap::new())).contains("it lacks attributeNames"));
+        assert!(complaint(table(&["a"], vec![Value::List(Vec::new())])).contains("does not fit"));
+        let many = vec![Value::Null; MAX_ENTRIES + 1];
+        assert!(complaint(table(&["a"], many)).contains("too many entries"));
+    }
+
+    #[test]
+    fn an_update_names_what_shall_be_absent() {
+        let profile = SslProfile {
+            name: "p".to_owned(),
+            ca_cert_file: Some("/ca".to_owned()),
+            ordinal: Some(2),
+            ..SslProfile::default()
+        };
+        let body = update(&profile);
+        let value = |name: &str| body.get(&Value::from(name)).cloned();
+        assert_eq!(value("caCertFile"), Some(Value::from("/ca")));
+        assert_eq!(value("certFile"), Some(Value::Null));
+        assert_eq!(value("protocols"), Some(Value::Null));
+        assert_eq!(value("ordinal"), Some(Value::Long(2)));
+        assert_eq!(value("oldestValidOrdinal"), None);
+        assert_eq!(value("name"), None);
+    }
+
+    #[test]
+    fn an_entity_that_does_not_fit_its_type_still_has_its_name() {
+        let row = |value: Json| match value {
+            Json::Object(row) => row,
+            other => panic!("{other}"),
+        };
+        let odd = row(json!({ "name": "a", "port": "amqp", "host": "h", "role": "king" }));
+        for entity_type in [EntityType::Connector, EntityType::Listener] {
+            assert_eq!(entity(entity_type, odd.clone()).unwrap().name(), Some("a"));
+        }
+        assert!(entity(EntityType::Connector, row(json!({ "port": 1 }))).is_none());
+    }
+}

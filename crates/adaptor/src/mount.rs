@@ -197,3 +197,136 @@ fn read_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     }
     Ok(content)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spanwire_router::credentials::{File as Described, Profile, digest};
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use tempfile::TempDir;
+    use tokio::time::timeout;
+
+    /// Writes one state of a folder and swaps the link to it.
+    fn swap(folder: &Path, target: &str, files: &[(&str, &str)]) {
+        fs::create_dir(folder.join(target)).unwrap();
+        for (name, content) in files {
+            fs::write(folder.join(target).join(name), content).unwrap();
+        }
+        symlink(target, folder.join("..data_tmp")).unwrap();
+        fs::rename(folder.join("..data_tmp"), folder.join(DATA)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_swap_is_seen_at_once_and_reading_is_not_taken_for_one() {
+        let home = TempDir::new().unwrap();
+        let mut mount = Mount::new(home.path().to_owned());
+        assert!(
+            matches!(mount.read(), Err(ReadMount::ReadFile { .. })),
+            "an empty folder"
+        );
+        for target in ["..1", "..2"] {
+            swap(
+                home.path(),
+                target,
+                &[(PROFILES_FILE, "{}"), (CONFIG_FILE, "[]")],
+            );
+            timeout(Duration::from_secs(2), mount.changed())
+                .await
+                .unwrap();
+            while mount.has_changed() {
+                mount.read().unwrap();
+                tokio::task::yield_now().await;
+            }
+        }
+        assert!(
+            timeout(Duration::from_millis(200), mount.changed())
+                .await
+                .is_err()
+        );
+    }
+
+    #[tokio::test]
+    async fn a_link_that_moves_without_an_event_is_found_by_looking() {
+        let home = TempDir::new().unwrap();
+        swap(
+            home.path(),
+            "..1",
+            &[(PROFILES_FILE, "{}"), (CONFIG_FILE, "[]")],
+        );
+        let mut mount = Mount::new(home.path().to_owned());
+        mount.watcher = None;
+        mount.read().unwrap();
+        swap(
+            home.path(),
+            "..2",
+            &[(PROFILES_FILE, "{}"), (CONFIG_FILE, "[]")],
+        );
+        mount.bell.1.mark_unchanged();
+        timeout(Duration::from_secs(3), mount.changed())
+            .await
+            .unwrap();
+        assert!(mount.watcher.is_some(), "and events are had again");
+    }
+
+    #[test]
+    fn everything_is_of_one_target() {
+        let home = TempDir::new().unwrap();
+        let file = |content: &str| Described {
+            key: "k.ca".to_owned(),
+            sha256: digest(content.as_bytes()),
+        };
+        let profiles =
+            Profiles([("p".to_owned(), Profile::new(Some(file("one")), None, None))].into());
+        let profiles = profiles.to_json();
+        swap(
+            home.path(),
+            "..1",
+            &[
+                (PROFILES_FILE, &profiles),
+                (CONFIG_FILE, "[]"),
+                ("k.ca", "one"),
+            ],
+        );
+        let mut mount = Mount::new(home.path().to_owned());
+        let snapshot = mount.read().unwrap();
+        assert_eq!(snapshot.revision, revision(profiles.as_bytes(), b"[]"));
+        assert_eq!(snapshot.files["k.ca"].as_ref().unwrap().as_slice(), b"one");
+        assert!(snapshot.document.is_ok() && snapshot.profiles.is_ok());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_had_costs_no_other() {
+        let home = TempDir::new().unwrap();
+        let large = "x".repeat(1024 * 1024 + 1);
+        let file = |key: &str| {
+            Some(Described {
+                key: key.to_owned(),
+                sha256: digest(b""),
+            })
+        };
+        let profile = |key: &str| Profile::new(file(key), None, None);
+        let all = ["gone", "large", "good", "../escape"].map(|key| (key.to_owned(), profile(key)));
+        let profiles = Profiles(all.into()).to_json();
+        let files = [
+            (PROFILES_FILE, profiles.as_str()),
+            (CONFIG_FILE, "[]"),
+            ("large", &large),
+            ("good", ""),
+        ];
+        swap(home.path(), "..1", &files);
+        fs::write(home.path().join("escape"), "secret").unwrap();
+        let snapshot = Mount::new(home.path().to_owned()).read().unwrap();
+        assert!(snapshot.files["gone"].is_err());
+        assert_eq!(
+            snapshot.files["large"].as_ref().unwrap_err(),
+            "more than 1048576 bytes"
+        );
+        assert!(snapshot.files["good"].is_ok());
+        assert_eq!(
+            snapshot.files.len(),
+            3,
+            "a key that is no plain name is not followed"
+        );
+    }
+}

@@ -13,6 +13,8 @@ pub const OPERATIONAL: &str = "Operational";
 pub const PROCESSED: &str = "Processed";
 /// Everything that the kind requires is true; what `kubectl wait --for=condition=Ready` looks at.
 pub const READY: &str = "Ready";
+/// Sites that trusted the CA before can still verify what it signs now. Told only where they cannot.
+pub const REMOTE_TRUST: &str = "RemoteTrust";
 /// The token has been exchanged for a link.
 pub const REDEEMED: &str = "Redeemed";
 /// The address at which remote sites reach the object is known.

@@ -179,7 +179,9 @@ impl Workshop {
     async fn try_act(&self, act: &Act) -> Result<(), CarryOut> {
         match act {
             Act::Create(child) => self.create(child).await,
-            Act::Apply(child, live) if child.kind == ObjectKind::Secret => {
+            Act::Apply(child, live)
+                if child.kind == ObjectKind::Secret || !live.surplus.is_empty() =>
+            {
                 self.merge(child, live).await
             }
             Act::Apply(child, live) => self.apply(child, live).await,

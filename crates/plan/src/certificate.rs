@@ -17,7 +17,7 @@ use crate::credential::{self, Fault};
 use crate::env::Env;
 use crate::facts::{CertificateFacts, SecretFacts};
 use crate::kinds::{Changed, all};
-use crate::plan::{Act, Event, Issue, Live, ObjectKind, Plan, Source, Status, Verdict};
+use crate::plan::{Act, Event, Issue, Legacy, Live, ObjectKind, Plan, Source, Status, Verdict};
 use crate::settle::child;
 use crate::world::{World, owns};
 use crate::{labels, names};
@@ -260,6 +260,7 @@ fn issue(
         not_before: env.now - BACKDATE,
         not_after: env.now + SignedDuration::from_secs(seconds),
         rsa: env.config.rsa,
+        legacy: Legacy::default(),
         event: Event {
             warning: false,
             reason: event.to_owned(),

@@ -102,6 +102,9 @@ pub struct PairFacts {
     /// are checked; validity is not, as time is not a fact).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain_error: Option<String>,
+    /// Fingerprints of those certificates of `tls.crt` and `ca.crt` whose key has signed the first one of `tls.crt`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub signers: BTreeSet<String>,
 }
 
 /// One ConfigMap, as facts.
@@ -128,7 +131,14 @@ pub struct ConfigMapFacts {
 impl SecretFacts {
     /// The Secret's own certificate: the first of `tls.crt`.
     pub fn certificate(&self) -> Option<&CertificateFacts> {
-        self.files.get(CERTIFICATE_FILE)?.certificates.first()
+        self.chain().first()
+    }
+
+    /// The certificates of `tls.crt`: its own, then whatever stands between it and a root.
+    pub fn chain(&self) -> &[CertificateFacts] {
+        self.files
+            .get(CERTIFICATE_FILE)
+            .map_or(&[], |file| file.certificates.as_slice())
     }
 
     /// The certificates of `ca.crt`.

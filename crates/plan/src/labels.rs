@@ -45,6 +45,15 @@ pub const BOOTSTRAP: &str = "internal.spanwire.io/bootstrap";
 pub const RENEW: &str = "internal.spanwire.io/renew";
 /// Annotation on a Secret: the value of [`RENEW`] that it was made for.
 pub const RENEWED: &str = "internal.spanwire.io/renewed";
+/// Annotation on the Secret of a leaf: the value of [`RENEWED`] on the Secret of the CA that signed it, so that a wish for
+/// another CA that was granted once does not count again when the CA's Secret is lost.
+pub const CA_RENEWED: &str = "internal.spanwire.io/ca-renewed";
+/// Annotation on a Secret: fingerprint of the certificate that we issued into it. Another certificate was put there by
+/// somebody else.
+pub const ISSUED: &str = "internal.spanwire.io/issued";
+/// Annotation on the Secret of a leaf: since when it trusts the old CA beside a new one that the old one does not vouch
+/// for, RFC 3339.
+pub const BUNDLED: &str = "internal.spanwire.io/bundled";
 /// Annotation on the Secret of a redeemed token: the Links that came with it, JSON.
 pub const LINKS: &str = "internal.spanwire.io/links";
 /// Annotation on a SecuredAccess: further hosts that its certificate is good for, a comma list.

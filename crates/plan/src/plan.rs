@@ -1,5 +1,7 @@
 //! What can be asked of the workshop, and in which order?
 
+mod legacy;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use kube_core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spanwire_api::Endpoint;
+
+pub use legacy::Legacy;
 
 /// Every kind of object that Spanwire reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -100,6 +104,9 @@ pub struct Child {
     /// Wanted `data` of a ConfigMap or Secret, by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub data: BTreeMap<String, Content>,
+    /// Keys of `data` that should go, of an object whose other keys are other writers'.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unwanted: Vec<String>,
 }
 
 /// What one key of `data` should hold.
@@ -148,7 +155,7 @@ pub struct Live {
     /// taken over before they can be removed by an apply.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub take_over: bool,
-    /// Keys of a live Secret's `data` that are not wanted any more.
+    /// Keys of the live `data` that are not wanted any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub surplus: Vec<String>,
 }
@@ -171,7 +178,7 @@ pub enum Act {
     Nudge(Nudge),
 }
 
-/// A credential to be made.
+/// A credential to be made. The Secret carries the fingerprint of a new certificate in [`crate::labels::ISSUED`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Issue {
@@ -198,6 +205,9 @@ pub struct Issue {
     pub not_after: Timestamp,
     /// RSA-2048 rather than P-256.
     pub rsa: bool,
+    /// What stays of the credential that is there.
+    #[serde(skip_serializing_if = "Legacy::is_empty")]
+    pub legacy: Legacy,
     /// What to tell when it is done.
     pub event: Event,
 }

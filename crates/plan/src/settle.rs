@@ -99,6 +99,7 @@ pub fn child<K: Serialize>(kind: ObjectKind, object: &K) -> Child {
         kind,
         object,
         data: std::collections::BTreeMap::new(),
+        unwanted: Vec::new(),
     }
 }
 
@@ -169,9 +170,16 @@ fn is_contained(child: &Child, live: &LiveObject<'_>) -> bool {
         })
 }
 
-/// Keys of a live Secret that are not wanted. (A ConfigMap's other keys may be other writers'.)
+/// Keys that should go: of a Secret all that are not wanted; of a ConfigMap, whose other keys may be other writers', only
+/// those that are named.
 fn surplus(child: &Child, live: &LiveObject<'_>) -> Vec<String> {
     match &live.content {
+        LiveContent::ConfigMap(facts) => child
+            .unwanted
+            .iter()
+            .filter(|key| facts.files.contains_key(*key))
+            .cloned()
+            .collect(),
         LiveContent::Secret(facts) if !child.data.is_empty() => facts
             .files
             .keys()

@@ -163,7 +163,7 @@ impl Making {
         if !self.stage(true, told.credentials.clone()) || !self.stage(true, configs) {
             return;
         }
-        if !self.stage(true, settle(rbac::children(shape), world)) {
+        if !self.stage(true, settle(rbac::children(shape, world), world)) {
             return;
         }
         self.stage(false, settle([access::local_service(shape)], world));

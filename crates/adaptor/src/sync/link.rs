@@ -169,3 +169,111 @@ fn without_number(message: &str) -> String {
 fn text<'a>(row: &'a Row, column: &str) -> Option<&'a str> {
     row.get(column)?.as_str()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn row(value: Value) -> Row {
+        match value {
+            Value::Object(row) => row,
+            other => panic!("{other}"),
+        }
+    }
+
+    fn dialled(role: Role) -> Connector {
+        let (host, port) = ("west.example.com".to_owned(), 55671);
+        Connector {
+            name: "west".to_owned(),
+            role,
+            host,
+            port,
+            ..Connector::default()
+        }
+    }
+
+    fn connection(container: &str, changed: Value) -> Row {
+        let mut connection = row(json!({
+            "container": container, "role": "inter-router", "dir": "out", "opened": true,
+            "host": "west.example.com:55671", "sslProto": "TLSv1.3"
+        }));
+        connection.extend(row(changed));
+        connection
+    }
+
+    #[test]
+    fn a_link_is_up_when_its_peer_is_a_neighbour() {
+        let rows = [connection("west-0", json!({}))];
+        let neighbour = BTreeSet::from(["west-0".to_owned()]);
+        let up = link(&dialled(Role::InterRouter), &rows, &neighbour);
+        assert!(
+            up.up && up.remote.as_deref() == Some("west-0") && up.tls.as_deref() == Some("TLSv1.3")
+        );
+        let connected = link(&dialled(Role::InterRouter), &rows, &BTreeSet::new());
+        assert!(!connected.up && connected.remote.as_deref() == Some("west-0"));
+    }
+
+    #[test]
+    fn an_edge_link_is_up_when_it_is_connected() {
+        let rows = [connection("west-0", json!({ "role": "edge" }))];
+        assert!(link(&dialled(Role::Edge), &rows, &BTreeSet::new()).up);
+        assert!(!link(&dialled(Role::InterRouter), &rows, &BTreeSet::new()).up);
+    }
+
+    #[test]
+    fn other_connections_are_not_taken_for_the_link() {
+        let neighbours = BTreeSet::from(["west-0".to_owned()]);
+        for other in [
+            json!({ "dir": "in" }),
+            json!({ "role": "inter-router-data" }),
+            json!({ "role": "normal" }),
+            json!({ "opened": false }),
+            json!({ "host": "west.example.com:5567" }),
+        ] {
+            let rows = [connection("west-0", other)];
+            assert_eq!(
+                link(&dialled(Role::InterRouter), &rows, &neighbours),
+                LinkReport::default()
+            );
+        }
+    }
+
+    #[test]
+    fn any_of_several_connections_will_do() {
+        let rows = [
+            connection("west-1", json!({})),
+            connection("west-0", json!({})),
+        ];
+        let neighbours = BTreeSet::from(["west-0".to_owned()]);
+        let link = link(&dialled(Role::InterRouter), &rows, &neighbours);
+        assert!(link.up && link.remote.as_deref() == Some("west-0"));
+    }
+
+    #[test]
+    fn neighbours_are_those_of_our_own_node() {
+        let nodes = [
+            row(json!({ "id": "west-0", "linkState": ["far-0"] })),
+            row(json!({ "id": "east-0", "nextHop": "(self)", "linkState": ["west-0", "north-0"] })),
+        ];
+        assert_eq!(
+            neighbours(&nodes).into_iter().collect::<Vec<_>>(),
+            ["north-0", "west-0"]
+        );
+        assert!(neighbours(&[]).is_empty());
+    }
+
+    #[test]
+    fn an_error_is_told_without_the_number_of_the_connection() {
+        let mut links = BTreeMap::from([("west".to_owned(), LinkReport::default())]);
+        let rows = [row(
+            json!({ "name": "west", "connectionMsg": "[C17] proton:io Connection refused" }),
+        )];
+        explain(&mut links, &rows);
+        assert_eq!(
+            links["west"].message.as_deref(),
+            Some("proton:io Connection refused")
+        );
+        assert_eq!(without_number("[Cx"), "[Cx");
+    }
+}

@@ -201,3 +201,195 @@ impl<'a> Choice<'a> {
 fn ordinals(profile: &SslProfile) -> (Option<u64>, Option<u64>) {
     (profile.ordinal, profile.oldest_valid_ordinal)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ReadMount;
+    use crate::mount::{Files, Snapshot};
+    use serde_json::{Value, json};
+    use spanwire_router::credentials::{File, Profile, Profiles, digest};
+    use tempfile::TempDir;
+    use zeroize::Zeroizing;
+
+    /// A store with versions of one profile, and what is desired of it.
+    struct Bed {
+        store: Store,
+        desired: Desired,
+        record: Record,
+        live: Live,
+        _home: TempDir,
+    }
+
+    impl Bed {
+        fn new(users: Value) -> Self {
+            let home = TempDir::new().unwrap();
+            let store = Store::new(home.path().to_owned());
+            let mut bed = Self {
+                store,
+                desired: Desired::default(),
+                record: Record::default(),
+                live: Live::default(),
+                _home: home,
+            };
+            let json = Value::from(users.as_array().cloned().unwrap_or_default()).to_string();
+            bed.see(&json, Profiles::default(), Files::new());
+            bed
+        }
+
+        fn see(&mut self, config: &str, profiles: Profiles, files: Files) {
+            let snapshot: Result<_, ReadMount> = Ok(Snapshot {
+                revision: String::new(),
+                document: spanwire_router::config::Document::parse(config.as_bytes()),
+                profiles: Ok(profiles),
+                files,
+            });
+            self.desired.take(snapshot, &self.store);
+        }
+
+        /// Puts a new version on disk and makes it the newest; the version.
+        fn version(&mut self) -> String {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let ca = rcgen::CertificateParams::default()
+                .self_signed(&key)
+                .unwrap()
+                .pem();
+            let file = File {
+                key: "k".to_owned(),
+                sha256: digest(ca.as_bytes()),
+            };
+            let profile = Profile::new(Some(file), None, None);
+            let files = Files::from([("k".to_owned(), Ok(Zeroizing::new(ca.into_bytes())))]);
+            self.store.take("p", &profile, &files).unwrap();
+            self.desired
+                .versions
+                .insert("p".to_owned(), profile.version.clone());
+            profile.version
+        }
+
+        fn best(&self) -> SslProfile {
+            self.best_but(&[])
+        }
+
+        fn best_but(&self, refused: &[&str]) -> SslProfile {
+            let choice = Choice::new(&self.record, &self.desired, &self.store, &self.live);
+            let is_waiting =
+                |_: &EntityId, form: &str| refused.iter().any(|version| form.contains(version));
+            choice.best("p", is_waiting).unwrap()
+        }
+
+        /// The router accepts what it is given.
+        fn accept(&mut self, profile: &SslProfile) {
+            self.record.accept(&self.store, profile);
+            self.show(profile);
+        }
+
+        fn show(&mut self, profile: &SslProfile) {
+            self.live = Live::new([Entity::SslProfile(profile.clone())]);
+        }
+    }
+
+    fn connector() -> Value {
+        json!([["connector", { "name": "c", "host": "h", "port": 1, "sslProfile": "p" }]])
+    }
+
+    fn listener() -> Value {
+        json!([["listener", { "name": "l", "port": 1, "sslProfile": "p" }]])
+    }
+
+    #[test]
+    fn each_rotation_of_a_connector_raises_ordinals() {
+        let mut bed = Bed::new(connector());
+        bed.version();
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let best = bed.best();
+            bed.accept(&best);
+            assert_eq!(bed.best(), best, "and nothing moves without a new version");
+            seen.push(ordinals(&best));
+            bed.version();
+        }
+        assert_eq!(
+            seen,
+            [(Some(1), None), (Some(2), Some(1)), (Some(3), Some(2))]
+        );
+    }
+
+    #[test]
+    fn a_rotation_of_a_listener_leaves_the_oldest_ordinal_alone() {
+        let mut users = listener();
+        users
+            .as_array_mut()
+            .unwrap()
+            .extend(connector().as_array().cloned().unwrap());
+        for users in [listener(), users] {
+            let mut bed = Bed::new(users);
+            bed.version();
+            bed.accept(&bed.best());
+            bed.version();
+            assert_eq!(ordinals(&bed.best()), (Some(2), None));
+        }
+    }
+
+    #[test]
+    fn a_refused_version_leaves_the_whole_old_triple() {
+        let mut bed = Bed::new(connector());
+        bed.version();
+        let good = bed.best();
+        bed.accept(&good);
+        let refused = bed.version();
+        // The router shows what it refused.
+        bed.show(&SslProfile {
+            ordinal: Some(2),
+            ..bed.best()
+        });
+        assert_eq!(bed.best_but(&[&refused]), good);
+        // Another version is given an ordinal that was not shown before.
+        bed.version();
+        assert_eq!(bed.best().ordinal, Some(3));
+    }
+
+    #[test]
+    fn an_adaptor_that_restarts_sends_the_same_again() {
+        let mut bed = Bed::new(connector());
+        bed.version();
+        bed.accept(&bed.best());
+        bed.version();
+        let best = bed.best();
+        bed.accept(&best);
+        bed.record = Record::default();
+        assert_eq!(bed.best(), best);
+        assert!(bed.record.doubted(&bed.live).contains("p"));
+        // It missed a rotation.
+        bed.version();
+        assert_eq!(ordinals(&bed.best()), (Some(3), Some(2)));
+    }
+
+    #[test]
+    fn a_new_router_gets_what_was_in_use_first_and_the_newest_then() {
+        let mut bed = Bed::new(connector());
+        let proven = bed.version();
+        bed.store.set_current("p", &proven).unwrap();
+        let newest = bed.version();
+        let first = bed.best();
+        assert_eq!(bed.store.version_of(&first), Some(proven));
+        bed.accept(&first);
+        let second = bed.best();
+        assert_eq!(bed.store.version_of(&second), Some(newest));
+        assert_eq!((first.ordinal, second.ordinal), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn attributes_of_the_configuration_are_added_and_its_paths_are_not() {
+        let mut users = connector();
+        users.as_array_mut().unwrap().push(json!(["sslProfile", {
+            "name": "p", "caCertFile": "/upstream/ca.crt", "protocols": "TLSv1.3", "password": "x"
+        }]));
+        let mut bed = Bed::new(users);
+        bed.version();
+        let best = bed.best();
+        assert_eq!(best.protocols.as_deref(), Some("TLSv1.3"));
+        assert_eq!(best.other.get("password"), Some(&json!("x")));
+        assert!(!best.ca_cert_file.unwrap().contains("upstream"));
+    }
+}

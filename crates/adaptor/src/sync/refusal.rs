@@ -159,3 +159,87 @@ pub(crate) fn pause(failures: u32) -> Duration {
     let chance = getrandom::u32().unwrap_or(u32::MAX / 2);
     doubled.mul_f64(0.75 + 0.5 * f64::from(chance) / f64::from(u32::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spanwire_router::entity::{Connector, EntityType, SslProfile};
+    use spanwire_router::report::reason::ROUTER_REFUSED;
+
+    fn id(name: &str) -> EntityId {
+        EntityId::new(EntityType::Connector, name)
+    }
+
+    fn note(refusals: &mut Refusals, name: &str, form: &str) {
+        refusals.note(id(name), form.to_owned(), ROUTER_REFUSED, "no".to_owned());
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_cap_and_differ() {
+        for (failures, middle) in [
+            (1, 500),
+            (2, 1_000),
+            (3, 2_000),
+            (7, 30_000),
+            (u32::MAX, 30_000),
+        ] {
+            let middle = Duration::from_millis(middle);
+            for _ in 0..100 {
+                let pause = pause(failures);
+                assert!(
+                    pause >= middle.mul_f64(0.75) && pause <= middle.mul_f64(1.25),
+                    "{pause:?}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_entity_waits_by_itself_and_in_the_form_that_was_refused() {
+        let mut refusals = Refusals::default();
+        note(&mut refusals, "a", "1");
+        let now = Instant::now();
+        assert!(refusals.is_waiting(&id("a"), "1", now));
+        assert!(!refusals.is_waiting(&id("a"), "2", now));
+        assert!(!refusals.is_waiting(&id("b"), "1", now));
+        let due = refusals.next_due().unwrap();
+        assert!(!refusals.is_waiting(&id("a"), "1", due));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_due_and_not_refused_again_is_forgotten() {
+        let mut refusals = Refusals::default();
+        note(&mut refusals, "a", "1");
+        note(&mut refusals, "b", "1");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let begun = Instant::now();
+        note(&mut refusals, "b", "1");
+        refusals.expire(begun);
+        assert!(!refusals.has(&id("a")) && refusals.has(&id("b")));
+        assert!(
+            refusals.next_due().unwrap() > begun,
+            "nothing is due for ever"
+        );
+    }
+
+    #[test]
+    fn the_form_of_a_profile_has_no_ordinals() {
+        let profile = |ordinal, version: &str| {
+            let cert_file = Some(version.to_owned());
+            form(&Entity::SslProfile(SslProfile {
+                ordinal,
+                cert_file,
+                ..SslProfile::default()
+            }))
+        };
+        assert_eq!(profile(Some(1), "v"), profile(Some(2), "v"));
+        assert_ne!(profile(Some(1), "v"), profile(Some(1), "w"));
+        let connector = |port| {
+            form(&Entity::Connector(Connector {
+                port,
+                ..Connector::default()
+            }))
+        };
+        assert_ne!(connector(1), connector(2));
+    }
+}

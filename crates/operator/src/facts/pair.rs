@@ -1,9 +1,12 @@
 //! Do a key, a certificate and the CAs beside them belong together?
 
+use std::collections::BTreeSet;
+
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, PairFacts};
+use spanwire_router::credentials;
 use thiserror::Error;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::error::X509Error;
@@ -63,6 +66,7 @@ pub(crate) fn pair(ca: Option<&[u8]>, certificate: &[u8], key: &[u8]) -> PairFac
         chain_error: chain_error(ca, certificate)
             .err()
             .map(|error| error.to_string()),
+        signers: signers(ca, certificate).unwrap_or_default(),
     }
 }
 
@@ -123,6 +127,23 @@ fn chain_error(ca: Option<&[u8]>, chain: &[u8]) -> Result<(), FollowChain> {
         (Some(leaf), Some(der)) if !trusted.contains(der) => path.follow(leaf),
         _ => Ok(()),
     }
+}
+
+/// Whose key has signed the first certificate; nobody's where a file cannot be read, which is told elsewhere.
+fn signers(ca: Option<&[u8]>, chain: &[u8]) -> Result<BTreeSet<String>, ReadCertificates> {
+    let mut all = certificates(CERTIFICATE_FILE, chain)?;
+    all.extend(ca.map_or(Ok(Vec::new()), |ca| certificates(CA_FILE, ca))?);
+    let parsed = parsed(CERTIFICATE_FILE, &all)?;
+    let Some(first) = parsed.first() else {
+        return Ok(BTreeSet::new());
+    };
+    let signers = all
+        .iter()
+        .zip(&parsed)
+        .filter(|(_, issuer)| issuer.subject().as_raw() == first.issuer().as_raw())
+        .take(MAX_SIGNATURES)
+        .filter(|(_, issuer)| first.verify_signature(Some(issuer.public_key())).is_ok());
+    Ok(signers.map(|(der, _)| credentials::digest(der)).collect())
 }
 
 /// What a chain can be made of.

@@ -75,7 +75,8 @@ fn a_sound_credential_is_told_as_facts() {
         facts.pair,
         Some(PairFacts {
             key_error: None,
-            chain_error: None
+            chain_error: None,
+            signers: [facts.trusted()[0].fingerprint.clone()].into(),
         })
     );
     assert_eq!(facts.trusted()[0].subject, "the ca");

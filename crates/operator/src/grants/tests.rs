@@ -12,7 +12,7 @@ use k8s_openapi::ByteString;
 use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use spanwire_plan::plan::{Child, Issue, ObjectKind, Redeem, Source};
+use spanwire_plan::plan::{Child, Issue, Legacy, ObjectKind, Redeem, Source};
 use spanwire_plan::world::{Attempt, Outcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -39,6 +39,7 @@ fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
             kind: ObjectKind::Secret,
             object: Value::Null,
             data: BTreeMap::new(),
+            unwanted: Vec::new(),
         },
         live: None,
         subject: subject.to_owned(),
@@ -53,6 +54,7 @@ fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
         not_before: clock,
         not_after: Timestamp::from_second(clock.as_second() + 3600).unwrap(),
         rsa: false,
+        legacy: Legacy::default(),
         event: Event {
             warning: false,
             reason: String::new(),
@@ -811,6 +813,7 @@ fn act(generation: i64) -> Redeem {
                 },
             }),
             data: BTreeMap::new(),
+            unwanted: Vec::new(),
         },
     }
 }

@@ -16,7 +16,7 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use spanwire_plan::facts::CertificateFacts;
-use spanwire_plan::plan::{Child, Event, ObjectKind, Source};
+use spanwire_plan::plan::{Child, Event, Legacy, ObjectKind, Source};
 
 use super::*;
 
@@ -33,6 +33,7 @@ fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
             kind: ObjectKind::Secret,
             object: serde_json::Value::Null,
             data: std::collections::BTreeMap::new(),
+            unwanted: Vec::new(),
         },
         live: None,
         subject: subject.to_owned(),
@@ -47,6 +48,7 @@ fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
         not_before: at(NOW - 600),
         not_after: at(NOW + YEAR),
         rsa: false,
+        legacy: Legacy::default(),
         event: Event {
             warning: false,
             reason: String::new(),

@@ -315,6 +315,7 @@ pub(super) fn secret(
         pair: Some(PairFacts {
             key_error: None,
             chain_error: None,
+            signers: BTreeSet::from([ca.fingerprint.clone()]),
         }),
         profiles: None,
     }

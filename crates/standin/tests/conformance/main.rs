@@ -12,6 +12,7 @@
 )]
 
 mod client;
+mod dump;
 mod link;
 mod management;
 mod pki;

@@ -1,0 +1,243 @@
+//! What does the Secret of a CA need: a successor, fewer predecessors, or a person?
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use spanwire_api::Certificate;
+use spanwire_api::certificate::reason;
+use spanwire_api::condition::READY;
+
+use super::leaf::fingerprints;
+use super::trust::{has_issued, is_signed_by};
+use super::{Need, Wish, asked, cut, life};
+use crate::env::Env;
+use crate::facts::{CertificateFacts, SecretFacts};
+use crate::labels;
+use crate::plan::{Legacy, Verdict};
+use crate::world::World;
+
+/// How many CAs before the present one are trusted at most, the newest first: a person can ask for a new one as often as
+/// there are values for an annotation.
+const PREDECESSORS: usize = 8;
+
+/// What the Secret needs.
+pub(super) fn need(
+    certificate: &Certificate,
+    wish: &Wish<'_>,
+    live: &SecretFacts,
+    world: &World,
+    env: &Env<'_>,
+) -> Need {
+    let current = match usable(live) {
+        Ok(current) => current,
+        Err(why) => {
+            // A CA whose key is gone is lost, whatever is in its place.
+            return match orphan(wish, certificate, world) {
+                Some(leaf) if !asked(wish, live) => Need::Refuse(lost(wish, leaf, &why)),
+                _ => Need::Renew { why, legacy: Legacy::default() },
+            };
+        }
+    };
+    let is_users = is_users(live);
+    let why = if asked(wish, live) {
+        Some("it was asked for".to_owned())
+    } else if is_users {
+        None
+    } else if current.subject != cut(wish.subject) {
+        Some("the subject changed".to_owned())
+    } else if env.now >= life::renewal(current) {
+        Some(format!("it would expire at {}", current.not_after))
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        return roll_over(wish, live, current, why, world, env);
+    }
+    if is_users {
+        return users(wish, current, env.now);
+    }
+    trim(wish, live, current, world, env)
+}
+
+/// A new key takes over, and the old one vouches for it.
+fn roll_over(
+    wish: &Wish<'_>,
+    live: &SecretFacts,
+    current: &CertificateFacts,
+    why: String,
+    world: &World,
+    env: &Env<'_>,
+) -> Need {
+    if env.now > current.not_after {
+        // Nobody believes what an expired CA vouches for.
+        return Need::Renew { why, legacy: Legacy::default() };
+    }
+    if current.path_length == Some(0) {
+        return Need::Refuse(cannot_cross(wish, current, &why));
+    }
+    let predecessors = predecessors(wish, live, current, world, env);
+    let roots: Vec<&CertificateFacts> =
+        std::iter::once(current).chain(predecessors).take(PREDECESSORS).collect();
+    // The chain of somebody else's CA leads to a root that is not among those that it can be replaced by.
+    let chain = if live.annotation(labels::ISSUED).is_some() && !is_users(live) {
+        fingerprints(bridges(live, &roots))
+    } else {
+        fingerprints(live.chain())
+    };
+    let roots = if is_users(live) { fingerprints(live.trusted()) } else { fingerprints(roots) };
+    Need::Renew { why, legacy: Legacy { pair: false, bridge: true, roots, chain } }
+}
+
+/// Nothing, or the end of a predecessor.
+fn trim(
+    wish: &Wish<'_>,
+    live: &SecretFacts,
+    current: &CertificateFacts,
+    world: &World,
+    env: &Env<'_>,
+) -> Need {
+    let surround = |why: &str, legacy| Need::Surround { why: why.to_owned(), legacy, is_bundle: false };
+    if live.trusted().is_empty() {
+        let chain = fingerprints(live.chain());
+        return surround("a file was missing", Legacy { pair: true, chain, ..Legacy::default() });
+    }
+    let until = life::renewal(current);
+    if live.annotation(labels::ISSUED) != Some(&current.fingerprint) {
+        // What the incumbent made is handed on as it is.
+        return Need::Nothing { until };
+    }
+    let roots: Vec<&CertificateFacts> = predecessors(wish, live, current, world, env).collect();
+    let is_known = |root: &CertificateFacts| {
+        root.fingerprint == current.fingerprint
+            || roots.iter().any(|kept| kept.fingerprint == root.fingerprint)
+    };
+    if !live.trusted().iter().all(is_known) {
+        let chain = fingerprints(bridges(live, &roots));
+        let roots = fingerprints(roots.into_iter().chain([current]));
+        let legacy = Legacy { pair: true, bridge: false, roots, chain };
+        return surround("nothing of an old CA lives any more", legacy);
+    }
+    let ends = roots.iter().flat_map(|root| {
+        // `not_after` itself is still valid.
+        let expired = root.not_after.checked_add(SignedDuration::from_secs(1));
+        [expired.unwrap_or(root.not_after), retained(current, env)]
+    });
+    Need::Nothing { until: ends.filter(|end| *end > env.now).fold(until, Timestamp::min) }
+}
+
+/// CAs that are trusted beside the present one because something of theirs may live: a leaf that this namespace has, or
+/// one that a remote site has got. Nothing is known of the latter but that it lives no longer than leaves do.
+fn predecessors<'w>(
+    wish: &Wish<'_>,
+    live: &'w SecretFacts,
+    current: &CertificateFacts,
+    world: &World,
+    env: &Env<'_>,
+) -> impl Iterator<Item = &'w CertificateFacts> {
+    let is_recent = env.now < retained(current, env);
+    live.trusted().iter().filter(move |root| {
+        root.fingerprint != current.fingerprint
+            && env.now <= root.not_after
+            && (is_recent || has_leaf(wish, root, world))
+    })
+}
+
+/// Until when leaves that the predecessor of this CA has signed may live.
+fn retained(current: &CertificateFacts, env: &Env<'_>) -> Timestamp {
+    life::after(life::issued(current), env.config.leaf_seconds)
+}
+
+fn has_leaf(wish: &Wish<'_>, root: &CertificateFacts, world: &World) -> bool {
+    let leaves = world.certificates.fitting().filter(|leaf| leaf.spec.ca == wish.name);
+    leaves
+        .filter_map(|leaf| world.secrets.get(leaf.metadata.name.as_deref()?))
+        .any(|leaf| is_signed_by(leaf, root))
+}
+
+/// What stands between the CA and these predecessors: up to the last that one of them has signed.
+fn bridges<'w>(
+    live: &'w SecretFacts,
+    roots: &[&CertificateFacts],
+) -> impl Iterator<Item = &'w CertificateFacts> {
+    let last = live
+        .chain()
+        .iter()
+        .rposition(|bridge| roots.iter().any(|root| has_issued(root, bridge)));
+    live.chain().iter().take(last.map_or(0, |last| last + 1)).skip(1)
+}
+
+/// Whether somebody has put a CA of their own into our Secret.
+fn is_users(live: &SecretFacts) -> bool {
+    let issued = live.annotation(labels::ISSUED);
+    issued.is_some_and(|issued| live.certificate().is_some_and(|own| own.fingerprint != *issued))
+}
+
+/// A user's CA is used as it is, and renewed by its user.
+fn users(wish: &Wish<'_>, current: &CertificateFacts, now: Timestamp) -> Need {
+    if now <= current.not_after {
+        return Need::Nothing { until: current.not_after };
+    }
+    Need::Refuse(Verdict::error(
+        READY,
+        reason::CA_EXPIRED,
+        format!(
+            "the CA in secret \"{}\" was brought by its user and expired at {}: replace it",
+            wish.name, current.not_after
+        ),
+    ))
+}
+
+/// The CA's certificate, if it can sign, or why it cannot.
+fn usable(live: &SecretFacts) -> Result<&CertificateFacts, String> {
+    let current =
+        live.certificate().ok_or_else(|| "its content was no certificate".to_owned())?;
+    let pair = live.pair.as_ref().ok_or_else(|| "a file was missing".to_owned())?;
+    if let Some(error) = &pair.key_error {
+        return Err(format!("its content was broken: {error}"));
+    }
+    if current.is_ca { Ok(current) } else { Err("signing changed".to_owned()) }
+}
+
+/// A leaf that a lost CA has signed: nothing is minted silently while one lives (`design.md` §5). A person who asks for
+/// another CA takes that upon themselves, once.
+pub(super) fn orphan<'w>(
+    wish: &Wish<'_>,
+    certificate: &Certificate,
+    world: &'w World,
+) -> Option<&'w str> {
+    if wish.ca.is_some() {
+        return None;
+    }
+    world.certificates.fitting().find_map(|leaf| {
+        let name = leaf.metadata.name.as_deref()?;
+        let secret = world.secrets.get(name)?;
+        let is_granted =
+            wish.renew.is_some() && wish.renew != secret.annotation(labels::CA_RENEWED);
+        let lives = leaf.spec.ca == wish.name
+            && leaf.metadata.uid != certificate.metadata.uid
+            && secret.certificate()?.issuer == cut(wish.subject);
+        (lives && !is_granted).then_some(name)
+    })
+}
+
+/// What is said of a CA whose key is gone.
+pub(super) fn lost(wish: &Wish<'_>, leaf: &str, how: &str) -> Verdict {
+    let overwrite = if wish.renew.is_some() { " --overwrite" } else { "" };
+    // Another value than any before: the command is copied.
+    let value = wish.renew.map_or_else(|| "now".to_owned(), |last| format!("{last}-again"));
+    let message = format!(
+        "secret \"{0}\" is gone while certificates of it live (\"{leaf}\"){how}: restore it from a backup, or ask for a \
+         new CA with: kubectl annotate certificate {0}{overwrite} {1}={value}",
+        wish.name,
+        labels::RENEW
+    );
+    Verdict::error(READY, reason::CA_LOST, message)
+}
+
+fn cannot_cross(wish: &Wish<'_>, current: &CertificateFacts, why: &str) -> Verdict {
+    let message = format!(
+        "the CA in secret \"{0}\" should be followed by a new one ({why}), but it has path length 0 and cannot vouch for \
+         it; it stays in force until {1}. Make a new CA, add it to ca.crt of secret \"{0}\" and give both to the remote \
+         sites first, and only then replace tls.crt and tls.key",
+        wish.name, current.not_after
+    );
+    Verdict::error(READY, reason::CA_CANNOT_CROSS, message)
+}
