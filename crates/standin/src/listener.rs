@@ -15,7 +15,7 @@ use crate::connection::{Connection, Secured};
 use crate::http;
 use crate::link::{IDLE, Keeper};
 use crate::management;
-use crate::router::{DATA_ROLE, ROLE_PROPERTY, Router};
+use crate::router::{DATA_ROLE, DATA_ROLE_NUMBER, ROLE_PROPERTY, Router};
 use crate::schema::{Attributes, text};
 use crate::tls::{Config, Credentials, Slot};
 use crate::verify::subject;
@@ -226,10 +226,11 @@ impl Door {
             peer: open,
             sasl,
         } = accepted;
-        let is_data = open.properties.as_ref().is_some_and(|properties| {
-            let role = properties.get(ROLE_PROPERTY);
-            role.is_some_and(|role| text(role) == DATA_ROLE)
-        });
+        let said = open
+            .properties
+            .as_ref()
+            .and_then(|said| said.get(ROLE_PROPERTY));
+        let is_data = said == Some(&Value::Int(DATA_ROLE_NUMBER));
         let role = if is_data { DATA_ROLE } else { &self.role };
         let mut connection = Connection::new(role.to_owned(), "in", peer.to_owned(), &open);
         let ordinal = secured.as_ref().map_or(0, |tls| tls.ordinal);

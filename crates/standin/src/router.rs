@@ -76,7 +76,7 @@ impl Router {
             );
         }
         if role == DATA_ROLE {
-            say(ROLE_PROPERTY, Value::String(role.to_owned()));
+            say(ROLE_PROPERTY, Value::Int(DATA_ROLE_NUMBER));
         }
         Open {
             container_id: self.id.clone(),
@@ -142,6 +142,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) const ROLE_PROPERTY: &str = "qd.inter-router-role";
 /// The role of the connections of a link that carry data only.
 pub(crate) const DATA_ROLE: &str = "inter-router-data";
+/// The same as that property has it.
+pub(crate) const DATA_ROLE_NUMBER: i32 = 4;
 
 /// Why a router did not start.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,6 @@
 )]
 
 mod client;
-mod dump;
 mod link;
 mod management;
 mod pki;
