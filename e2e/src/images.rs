@@ -117,14 +117,20 @@ pub fn router(programs: &Path, dir: &Path) -> Result<Archive> {
 
 /// Writes the image of the toolbox: the machine's static busybox under the names of its parts.
 pub fn toolbox(dir: &Path) -> Result<Archive> {
-    let parts = ["sh", "cat", "httpd", "nslookup", "sleep", "wget"].map(|name| Entry {
+    let parts = ["cat", "httpd", "mkdir", "nslookup", "sh", "sleep", "wget"].map(|name| Entry {
         path: Path::new("bin").join(name),
         content: Content::Link("/bin/busybox".into()),
     });
-    let busybox = file("bin/busybox", "/bin/busybox".into());
+    let rest = [
+        file("bin/busybox", "/bin/busybox".into()),
+        Entry {
+            path: "tmp".into(),
+            content: Content::Folder { is_shared: true },
+        },
+    ];
     let image = Image {
         reference: TOOLBOX,
-        files: parts.into_iter().chain([busybox]).collect(),
+        files: parts.into_iter().chain(rest).collect(),
         entrypoint: &["/bin/sh"],
         environment: &[("PATH", "/bin")],
         user: USER,

@@ -129,7 +129,7 @@ fn a_lost_ca_is_told_and_never_minted_in_silence() -> Result<()> {
 
 /// A CA, and a leaf of it.
 fn make(scene: &Scene) -> Result<()> {
-    let root = json!({"subject": "root of the test", "signing": true});
+    let root = json!({"ca": "", "subject": "root of the test", "signing": true});
     let leaf = json!({"ca": "root", "subject": "leaf", "hosts": ["leaf.example"], "server": true});
     scene.apply([
         ours("Certificate", "root", &root),

@@ -163,6 +163,12 @@ fn damages() -> Vec<(&'static str, &'static str, Value)> {
             "west-peers",
             json!({"spec": {"ports": [{"name": "edge", "port": 45672, "targetPort": 1}]}}),
         ),
+        // Another number under the same name: neither list item can be beside the other.
+        (
+            "service",
+            "skupper-router-local",
+            json!({"spec": {"ports": [{"name": "amqps", "port": 5999}]}}),
+        ),
         (
             "service",
             "skupper-router-local",
@@ -255,6 +261,10 @@ fn wanted_of(mut object: Value) -> Value {
     let annotations = &mut object["metadata"]["annotations"];
     if annotations.is_object() {
         annotations["deployment.kubernetes.io/revision"] = Value::Null;
+    }
+    // The API server gives one, and another one after the port has been away.
+    for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        port["nodePort"] = Value::Null;
     }
     object
 }

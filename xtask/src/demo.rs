@@ -39,6 +39,17 @@ pub(crate) struct Args {
     /// The image of operator and adaptor, for the cluster that is there.
     #[arg(long, value_name = "REF", requires = "kubeconfig")]
     image: Option<String>,
+    /// The router's image, for the cluster that is there; the public one if absent.
+    #[arg(long, value_name = "REF", requires = "kubeconfig")]
+    router_image: Option<String>,
+    /// One more argument for the operator in the cluster that is there, such as `--operator-arg=--cluster-host=HOST`.
+    #[arg(
+        long,
+        value_name = "ARG",
+        requires = "kubeconfig",
+        allow_hyphen_values = true
+    )]
+    operator_arg: Vec<String>,
     /// Run this scenario: a shell script that calls kubectl and yq. It may name its namespaces in a line
     /// `# namespaces: NAME ...`.
     #[arg(long, value_name = "FILE")]
@@ -112,14 +123,19 @@ fn ground(args: &Args, steps: &Steps) -> Result<(Ground, String)> {
         let cluster = raise::raise(steps, &built, NAME)?;
         return Ok((Ground::Ours(Box::new(cluster)), built.binaries.version));
     };
-    let kubectl = Kubectl::new(Path::new("kubectl"), kubeconfig);
+    // The scenario runs in another folder.
+    let kubeconfig = kubeconfig
+        .canonicalize()
+        .with_context(|| format!("find {}", kubeconfig.display()))?;
+    let kubectl = Kubectl::new(Path::new("kubectl"), &kubeconfig);
     let version = kubectl.json(&["version"])?["serverVersion"]["gitVersion"]
         .as_str()
         .unwrap_or("?")
         .to_owned();
     let settings = Settings {
         image: args.image.as_deref(),
-        ..Settings::default()
+        router_image: args.router_image.as_deref(),
+        args: args.operator_arg.clone(),
     };
     steps.run("operator", |_| {
         install::operator(&kubectl, &settings, &folder().join("state/manifests"))?;

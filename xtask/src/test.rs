@@ -18,7 +18,8 @@ use crate::raise;
 
 const TIERS: [&str; 6] = ["case", "law", "shell", "api", "pod", "story"];
 const STORIES: [&str; 5] = ["walk", "order", "grants", "survive", "operate"];
-const BED: &str = "bed";
+/// The folder below `target`; not `bed`, where Cargo keeps the build scripts of the profile of that name.
+const BED: &str = "shared";
 const WITHIN: Duration = Duration::from_hours(2);
 
 #[derive(clap::Args, Default)]
@@ -203,7 +204,9 @@ impl Batch {
         cargo
             .args(["test", "--no-fail-fast"])
             .args(&self.arguments)
-            .env(skip::VARIABLE, &skips);
+            .env(skip::VARIABLE, &skips)
+            // An error says what was attempted; where it was made is of no use to who reads it.
+            .env("RUST_LIB_BACKTRACE", "0");
         if let Some(file) = bed {
             cargo.env(bed::VARIABLE, file);
         }

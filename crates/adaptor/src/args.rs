@@ -52,9 +52,14 @@ pub(crate) struct Args {
     )]
     pub(crate) service_account_dir: PathBuf,
 
-    /// URL of the API server. Unset, it is made of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+    /// URL of the API server. Unset, it is made of KUBERNETES_SERVICE_HOST and
+    /// KUBERNETES_SERVICE_PORT.
     #[arg(long, env = "SPANWIRE_API_SERVER")]
     pub(crate) api_server: Option<String>,
+
+    /// What is logged: directives as in `info,spanwire_adaptor=debug`.
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    pub(crate) log: String,
 
     /// As the kubelet sets it.
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]

@@ -1,4 +1,5 @@
-//! What time is it? The one place that reads the wall clock; everything that waits uses the monotonic one.
+//! What time is it? The one place that reads the wall clock; everything that waits uses the
+//! monotonic one.
 
 use k8s_openapi::jiff::{Timestamp, Unit};
 

@@ -1,7 +1,8 @@
 //! Which versions of each credential does the router find on disk, complete and matching?
 //!
-//! A version's folder is written under another name, renamed when it is whole, and never changed afterwards; so the router
-//! never reads half a rotation, and the old version is there for as long as anything may still use it.
+//! A version's folder is written under another name, renamed when it is whole, and never changed
+//! afterwards; so the router never reads half a rotation, and the old version is there for as long
+//! as anything may still use it.
 
 use crate::error::TakeCredential;
 use crate::mount::Files;
@@ -157,8 +158,8 @@ impl Store {
         fs::rename(unfinished, folder)
     }
 
-    /// A profile's name is a user's text: one that is no plain file name is replaced by its digest. `~` is in no plain
-    /// name, so no two profiles share a folder.
+    /// A profile's name is a user's text: one that is no plain file name is replaced by its digest.
+    /// `~` is in no plain name, so no two profiles share a folder.
     fn profile_folder(&self, name: &str) -> PathBuf {
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -178,7 +179,8 @@ impl Store {
     }
 }
 
-/// The files of a profile as they lie beside `profiles.json`, each with the digest that is written there.
+/// The files of a profile as they lie beside `profiles.json`, each with the digest that is written
+/// there.
 fn contents<'a>(
     profile: &Profile,
     files: &'a Files,
@@ -207,8 +209,8 @@ fn contents<'a>(
     Ok(contents)
 }
 
-/// Whether what a router would refuse at once, or never tell apart, is right (`facts/router.md` §1): each file holds what
-/// it should, and the key is the certificate's.
+/// Whether what a router would refuse at once, or never tell apart, is right (`facts/router.md`
+/// §1): each file holds what it should, and the key is the certificate's.
 fn check(contents: &[(&'static str, &[u8])]) -> Result<(), TakeCredential> {
     let content = |wanted| {
         contents
@@ -303,6 +305,7 @@ fn remove_if_there(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::ByteString;
     use rcgen::{
         CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
         PKCS_RSA_SHA256, SignatureAlgorithm,
@@ -352,24 +355,12 @@ mod tests {
         let (rest, _version) = Any::from_der(&sequence.content).unwrap();
         let (rest, _algorithm) = Any::from_der(rest).unwrap();
         let (_, inner) = OctetString::from_der(rest).unwrap();
-        let body = base64(inner.as_ref());
-        format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
-    }
-
-    fn base64(bytes: &[u8]) -> String {
-        const DIGITS: &[u8; 64] =
-            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        let digits = bytes.chunks(3).flat_map(|chunk| {
-            let bits = chunk
-                .iter()
-                .fold(0_u32, |bits, byte| (bits << 8) | u32::from(*byte));
-            let bits = bits << (8 * (3 - chunk.len()));
-            (0..4).map(move |place| match place <= chunk.len() {
-                true => char::from(DIGITS[(bits >> (18 - 6 * place) & 63) as usize]),
-                false => '=',
-            })
-        });
-        digits.collect()
+        // Kubernetes writes bytes as base64.
+        let body = serde_json::to_value(ByteString(inner.as_ref().to_vec())).unwrap();
+        format!(
+            "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+            body.as_str().unwrap()
+        )
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! How is a router asked, and what did it answer?
 //!
-//! AMQP management over one connection, one request at a time (`facts/router.md` §3, §9): requests to `$management`,
-//! replies to an address that the router makes up for us, matched by a correlation id that must be text. Only the reply's
-//! status code is believed. A request without an answer leaves the connection in doubt, so it is given up: whoever comes
-//! next connects anew.
+//! AMQP management over one connection, one request at a time (`facts/router.md` §3, §9): requests
+//! to `$management`, replies to an address that the router makes up for us, matched by a
+//! correlation id that must be text. Only the reply's status code is believed. A request without an
+//! answer leaves the connection in doubt, so it is given up: whoever comes next connects anew.
 
 use crate::error::AskRouter;
 use fe2o3_amqp::connection::ConnectionHandle;
@@ -19,6 +19,7 @@ use spanwire_router::diff::Change;
 use spanwire_router::entity::{Entity, EntityType, SslProfile};
 use std::fmt::Display;
 use std::future::Future;
+use std::net::Shutdown;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -35,11 +36,16 @@ const MAX_REPLY: u64 = 8 * 1024 * 1024;
 /// The most rows and columns in a reply.
 const MAX_ENTRIES: usize = 100_000;
 
+/// The rows on a page.
+pub(crate) const PAGE: i32 = 256;
+
 /// The attributes of one entity, as JSON. The router's own types are kept as far as JSON has them.
 pub(crate) type Row = serde_json::Map<String, Json>;
 
-/// A connection to a router's management.
+/// A connection to a router's management. Dropping it closes it at once: a router that does not
+/// answer would not answer a farewell either.
 pub(crate) struct Management {
+    _socket: Socket,
     connection: ConnectionHandle<()>,
     /// Held: dropping it ends the session.
     _session: SessionHandle<()>,
@@ -50,7 +56,8 @@ pub(crate) struct Management {
 }
 
 impl Management {
-    /// Connects without TLS or SASL: the listener is on loopback, and the router lets such a client in.
+    /// Connects without TLS or SASL: the listener is on loopback, and the router lets such a client
+    /// in.
     ///
     /// # Errors
     /// [`AskRouter::Connect`] or [`AskRouter::Await`].
@@ -62,6 +69,9 @@ impl Management {
     async fn open(address: &str) -> Result<Self, AskRouter> {
         let stream = TcpStream::connect(address).await.map_err(lost)?;
         stream.set_nodelay(true).map_err(lost)?;
+        let stream = stream.into_std().map_err(lost)?;
+        let socket = Socket(stream.try_clone().map_err(lost)?);
+        let stream = TcpStream::from_std(stream).map_err(lost)?;
         let mut connection = Connection::builder()
             .container_id("spanwire-adaptor")
             .scheme("amqp")
@@ -88,6 +98,7 @@ impl Management {
             .await
             .map_err(lost)?;
         Ok(Self {
+            _socket: socket,
             connection,
             _session: session,
             sender,
@@ -114,11 +125,32 @@ impl Management {
         management_name: &str,
         attributes: &[&str],
     ) -> Result<Vec<Row>, AskRouter> {
-        let names = attributes.iter().copied().map(Value::from).collect();
-        let mut body = OrderedMap::new();
-        body.insert(Value::from("attributeNames"), Value::List(names));
-        let properties = [("operation", "QUERY"), ("entityType", management_name)];
-        rows(self.ask(&properties, Value::Map(body)).await?)
+        let properties = [
+            ("operation", "QUERY".into()),
+            ("entityType", management_name.into()),
+        ];
+        rows(self.ask(&properties, columns(attributes)).await?)
+    }
+
+    /// A page of the entities of a type, for types whose number follows the traffic. Only those
+    /// that the router keeps in C heed this (`facts/router.md` §3); another gives all of them,
+    /// whatever the page.
+    ///
+    /// # Errors
+    /// See [`AskRouter`].
+    pub(crate) async fn query_page(
+        &mut self,
+        management_name: &str,
+        attributes: &[&str],
+        page: i32,
+    ) -> Result<Vec<Row>, AskRouter> {
+        let properties = [
+            ("operation", "QUERY".into()),
+            ("entityType", management_name.into()),
+            ("offset", page.saturating_mul(PAGE).into()),
+            ("count", PAGE.into()),
+        ];
+        rows(self.ask(&properties, columns(attributes)).await?)
     }
 
     /// Makes one change.
@@ -134,20 +166,24 @@ impl Management {
         let id = change.id();
         // The name must be among the properties: one that stands in the body alone is thrown away.
         let properties = [
-            ("operation", operation),
-            ("type", id.entity_type.management_name()),
-            ("name", id.name.as_str()),
+            ("operation", operation.into()),
+            ("type", id.entity_type.management_name().into()),
+            ("name", id.name.as_str().into()),
         ];
         self.ask(&properties, Value::Map(body)).await.map(drop)
     }
 
-    async fn ask(&mut self, properties: &[(&str, &str)], body: Value) -> Result<Value, AskRouter> {
+    async fn ask(
+        &mut self,
+        properties: &[(&str, SimpleValue)],
+        body: Value,
+    ) -> Result<Value, AskRouter> {
         within(self.request(properties, body)).await
     }
 
     async fn request(
         &mut self,
-        properties: &[(&str, &str)],
+        properties: &[(&str, SimpleValue)],
         body: Value,
     ) -> Result<Value, AskRouter> {
         self.requests += 1;
@@ -155,7 +191,7 @@ impl Management {
         let application = properties
             .iter()
             .fold(ApplicationProperties::builder(), |all, (name, value)| {
-                all.insert(*name, SimpleValue::from(*value))
+                all.insert(*name, value.clone())
             });
         let message = Message::builder()
             .properties(
@@ -192,6 +228,16 @@ impl Management {
     }
 }
 
+/// The socket under a connection, closed when this is dropped, whatever still waits for it.
+struct Socket(std::net::TcpStream);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Fails if the router closed it first.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 /// The body of a reply whose status says yes.
 fn answer(reply: Message<Body<Value>>) -> Result<Value, AskRouter> {
     let properties = reply.application_properties.unwrap_or_default();
@@ -223,6 +269,14 @@ fn answer(reply: Message<Body<Value>>) -> Result<Value, AskRouter> {
         Body::Value(AmqpValue(value)) => value,
         Body::Data(_) | Body::Sequence(_) | Body::Empty => Value::Null,
     })
+}
+
+/// The body of a QUERY.
+fn columns(names: &[&str]) -> Value {
+    let names = names.iter().copied().map(Value::from).collect();
+    let mut body = OrderedMap::new();
+    body.insert(Value::from("attributeNames"), Value::List(names));
+    Value::Map(body)
 }
 
 /// The rows of a QUERY's reply: a list of names, and a list of lists of values in the same order.
@@ -343,7 +397,8 @@ async fn within<T>(work: impl Future<Output = Result<T, AskRouter>>) -> Result<T
         .unwrap_or(Err(AskRouter::Await(DEADLINE)))
 }
 
-/// An entity as a router shows it. One that does not fit its type still occupies its name, and equals nothing.
+/// An entity as a router shows it. One that does not fit its type still occupies its name, and
+/// equals nothing.
 pub(crate) fn entity(entity_type: EntityType, row: Row) -> Option<Entity> {
     let name = row.get("name")?.clone();
     Entity::from_attributes(entity_type, row).ok().or_else(|| {

@@ -1,8 +1,9 @@
 //! What is in the mounted folder now, and when does that change?
 //!
-//! The kubelet writes a new folder and swaps the link `..data` to it, so everything behind one target of that link is one
-//! snapshot. (Of one source: the Secret and the ConfigMap in it come from caches of their own and may not belong
-//! together, `facts/order.md` (j). Nothing here depends on that.)
+//! The kubelet writes a new folder and swaps the link `..data` to it, so everything behind one
+//! target of that link is one snapshot. (Of one source: the Secret and the ConfigMap in it come
+//! from caches of their own and may not belong together, `facts/order.md` (j). Nothing here depends
+//! on that.)
 
 use crate::error::ReadMount;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
@@ -102,7 +103,8 @@ impl Mount {
     /// Reads the folder.
     ///
     /// # Errors
-    /// One of the two documents cannot be had. A credential file that cannot be had is told in the snapshot.
+    /// One of the two documents cannot be had. A credential file that cannot be had is told in the
+    /// snapshot.
     pub(crate) fn read(&mut self) -> Result<Snapshot, ReadMount> {
         self.bell.1.mark_unchanged();
         for _ in 0..TRIES {

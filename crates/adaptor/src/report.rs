@@ -1,7 +1,8 @@
 //! How does the operator learn how things stand?
 //!
-//! One key of one ConfigMap is patched when the report has changed, at most once a second. The API server may be away for
-//! any length of time, and the ConfigMap not be there yet: nothing waits for this, and it tries for ever.
+//! One key of one ConfigMap is patched when the report has changed, at most once a second. The API
+//! server may be away for any length of time, and the ConfigMap not be there yet: nothing waits for
+//! this, and it tries for ever.
 
 use crate::args::Args;
 use crate::error::WriteReport;
@@ -28,6 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const APART: Duration = Duration::from_secs(1);
 
 /// Writes reports.
+#[derive(Clone)]
 pub(crate) struct Reporter {
     url: String,
     service_account: PathBuf,
@@ -101,7 +103,8 @@ impl Reporter {
         }
     }
 
-    /// A client that trusts the mounted CA and sends the mounted token, which it reads again as it is renewed.
+    /// A client that trusts the mounted CA and sends the mounted token, which it reads again as it
+    /// is renewed.
     fn client(&self) -> Result<Client, WriteReport> {
         let url = self
             .url

@@ -1,8 +1,9 @@
 //! How does the router come to what is wanted, and stay there?
 //!
-//! One loop, driven by four things: the folder changed, a refused change is due again, it is time to look at the links, or
-//! the connection was lost. Each ends in a pass from what the router says it has to what the folder says it should have,
-//! so there is no other path for a start, a restart, or an outage. Dropped anywhere, it leaves a valid router behind.
+//! One loop, driven by four things: the folder changed, a refused change is due again, it is time
+//! to look at the links, or the connection was lost. Each ends in a pass from what the router says
+//! it has to what the folder says it should have, so there is no other path for a start, a restart,
+//! or an outage. Dropped anywhere, it leaves a valid router behind.
 
 mod desired;
 mod link;
@@ -29,22 +30,28 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-/// The first and the longest pause between two attempts to connect: each makes the router log two or three lines.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// The first pause before another attempt to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A router that cannot be asked for so long has no links. Links outlive a connection that was only given up.
+/// The longest: each attempt makes the router log two or three lines.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A router that cannot be asked for so long has no links. Links outlive a connection that was only
+/// given up.
 const GIVEN_UP: Duration = Duration::from_secs(3);
 
-/// How often the router is compared with what is wanted although nothing happened: somebody else may have changed it.
+/// How often the router is compared with what is wanted although nothing happened: somebody else
+/// may have changed it.
 const RESYNC: Duration = Duration::from_mins(1);
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Looking takes at most one part in this many of the time: rows grow with the streams that a router carries.
+/// Looking takes at most one part in this many of the time: rows grow with the streams that a
+/// router carries.
 const LOOK_SHARE: u32 = 20;
 
 /// The state of the loop.
@@ -66,6 +73,10 @@ pub(crate) struct Sync {
     settled: bool,
     /// The last failure to reach the router that was logged: each is told once.
     told: Option<String>,
+    /// Since when the router cannot be reached.
+    lost: Option<Instant>,
+    /// The pause before the next attempt to connect.
+    pause: Duration,
 }
 
 impl Sync {
@@ -86,6 +97,8 @@ impl Sync {
             waiting: Vec::new(),
             settled: false,
             told: None,
+            lost: None,
+            pause: FIRST_PAUSE,
         }
     }
 
@@ -94,31 +107,26 @@ impl Sync {
         self.read_mount();
         self.publish();
         loop {
-            let mut router = self.connect().await;
-            let Err(error) = self.tend(&mut router).await;
+            self.health.beat();
+            let error = match Management::connect(&self.address).await {
+                Ok(mut router) => {
+                    let Err(error) = self.tend(&mut router).await;
+                    error
+                }
+                Err(error) => error,
+            };
             self.lose(&error);
+            self.rest().await;
         }
     }
 
-    /// Connects, however long it takes; files are taken from the folder meanwhile.
-    async fn connect(&mut self) -> Management {
-        let (mut pause, longest) = PAUSES;
-        let given_up = Instant::now() + GIVEN_UP;
+    /// Pauses before the next attempt; files are taken from the folder meanwhile.
+    async fn rest(&mut self) {
+        let end = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         loop {
-            self.health.beat();
-            match Management::connect(&self.address).await {
-                Ok(router) => return router,
-                Err(error) => {
-                    self.tell(&error);
-                    self.publish();
-                }
-            }
-            if Instant::now() > given_up {
-                self.lose_links();
-                self.publish();
-            }
             tokio::select! {
-                () = sleep(pause) => pause = (pause * 2).min(longest),
+                () = sleep_until(end) => return,
                 () = self.mount.changed() => {
                     self.read_mount();
                     self.publish();
@@ -130,8 +138,9 @@ impl Sync {
     /// Keeps one router as it should be, until the connection is lost.
     async fn tend(&mut self, router: &mut Management) -> Result<Infallible, AskRouter> {
         self.meet(router).await?;
+        self.publish();
         self.pass(router).await?;
-        self.told = None;
+        (self.told, self.lost, self.pause) = (None, None, FIRST_PAUSE);
         self.publish();
         let mut look = Instant::now();
         let mut resync = Instant::now() + RESYNC;
@@ -175,7 +184,7 @@ impl Sync {
             Some("standalone") => Some(Mode::Standalone),
             _ => None,
         };
-        let live = pass::read(router).await?;
+        let live = pass::read(router, &[]).await?;
         self.close_listeners_without_port(router, &live).await?;
         // A new process has nothing but its bootstrap; one that has more is the one that we knew.
         let is_known = self.router.starts > 0 && live.iter().any(|(id, _)| is_managed(id));
@@ -201,6 +210,9 @@ impl Sync {
         self.tell(error);
         self.health.set_ready(false);
         self.settled = false;
+        if self.lost.get_or_insert_with(Instant::now).elapsed() > GIVEN_UP {
+            self.lose_links();
+        }
         self.publish();
     }
 

@@ -29,11 +29,15 @@ const STUCK: Duration = Duration::from_secs(30);
 /// The pause before the port for probes is tried again.
 const REBIND: Duration = Duration::from_secs(1);
 
-/// Logs as JSON lines, from `info` up unless RUST_LOG says otherwise.
-pub(crate) fn log() {
-    // The AMQP library warns of each connection that its peer closed first, which a router may do at any time.
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info,fe2o3_amqp=error"));
+/// Logs as JSON lines what this filter lets through.
+pub(crate) fn log(filter: &str) {
+    // The AMQP library warns of each connection that ends, which we tell ourselves, once.
+    let quiet = if filter.contains("fe2o3_amqp") {
+        ""
+    } else {
+        ",fe2o3_amqp=off"
+    };
+    let filter = EnvFilter::new(format!("{filter}{quiet}"));
     tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
@@ -80,7 +84,8 @@ impl Health {
     }
 }
 
-/// Serves `/healthz`, `/livez` and `/metrics`, for ever. A port that cannot be had yet is tried again: the probes say it.
+/// Serves `/healthz`, `/livez` and `/metrics`, for ever. A port that cannot be had yet is tried
+/// again: the probes say it.
 pub(crate) async fn serve(
     address: SocketAddr,
     health: Arc<Health>,
@@ -104,7 +109,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Opens the port for probes. Where the machine has no IPv6, every address means every IPv4 address.
+/// Opens the port for probes. Where the machine has no IPv6, every address means every IPv4
+/// address.
 async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(_) if address.is_ipv6() && address.ip().is_unspecified() => {

@@ -248,7 +248,23 @@ impl Workshop {
         object.metadata.uid = Some(live.uid.clone());
         object.metadata.resource_version = Some(resource_version);
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        within(api.patch(child.name(), &params, &Patch::Apply(&object))).await?;
+        match within(api.patch(child.name(), &params, &Patch::Apply(&object))).await {
+            Err(error) if error.is_invalid() && !error.is_stale() => {
+                self.replace_lists(child, &object).await
+            }
+            answer => Ok(answer.map(drop)?),
+        }
+    }
+
+    /// Writes what an apply cannot, because items that others have added to a list stand beside ours and make the
+    /// object invalid: two ports of one name, for instance. A merge patch takes each list as a whole.
+    async fn replace_lists(&self, child: &Child, object: &DynamicObject) -> Result<(), CarryOut> {
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api(&child.reference());
+        within(api.patch(child.name(), &params, &Patch::Merge(object))).await?;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum CallServer {
     /// It was answered, and refused; or it never got there.
-    #[error(transparent)]
+    #[error("{}", told(.0))]
     Refused(#[from] kube::Error),
     /// No answer within the deadline: what became of it is not known.
     #[error("no answer within {0:?}")]
@@ -44,6 +44,11 @@ impl CallServer {
             || self.code() == Some(422) && message.contains("metadata.uid")
     }
 
+    /// Whether the object would not be valid.
+    pub fn is_invalid(&self) -> bool {
+        self.code() == Some(422)
+    }
+
     /// Whether the object would not fit: the API server's limit, or etcd's, which reads like a server fault
     /// (`facts/order.md` k).
     pub fn is_too_large(&self) -> bool {
@@ -58,6 +63,14 @@ impl CallServer {
     }
 }
 
+/// What the API server said, as it said it: these texts get into statuses, where a person reads them.
+fn told(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => error.to_string(),
+    }
+}
+
 /// How long any one call may take.
 pub const CALL: Duration = Duration::from_secs(10);
 
@@ -68,5 +81,22 @@ pub async fn within<T>(
     match tokio::time::timeout(CALL, call).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(CallServer::Unanswered(CALL)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_reads_as_the_server_said_it() {
+        let status = Status::failure("spec.ports[1].name: Duplicate value: \"amqps\"", "Invalid");
+        let error = CallServer::from(kube::Error::Api(Box::new(status.with_code(422))));
+        assert_eq!(
+            error.to_string(),
+            "spec.ports[1].name: Duplicate value: \"amqps\""
+        );
     }
 }

@@ -7,6 +7,7 @@
 mod key;
 pub(crate) mod pem;
 mod signer;
+mod succession;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,9 +15,12 @@ use std::net::IpAddr;
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyUsagePurpose, SanType, SerialNumber,
+    KeyPair, KeyUsagePurpose, SanType, SerialNumber,
 };
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use spanwire_plan::plan::Issue;
+use spanwire_router::credentials::digest;
 use thiserror::Error;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -25,6 +29,7 @@ use crate::facts;
 use crate::text;
 
 pub use signer::{ReadSigner, Signer};
+pub use succession::succeed;
 
 use key::generate;
 
@@ -36,6 +41,12 @@ const MAX_HOSTS: usize = 256;
 const MAX_HOST: usize = 253;
 /// One intermediate CA may stand between a CA of ours and a certificate: the bridge from an old key to a new one.
 const PATH_LENGTH: u8 = 1;
+/// What the key of a CA is for.
+const AUTHORITY_USAGES: [KeyUsagePurpose; 3] = [
+    KeyUsagePurpose::KeyCertSign,
+    KeyUsagePurpose::CrlSign,
+    KeyUsagePurpose::DigitalSignature,
+];
 /// Random bytes of a serial number: 128 bits (RFC 5280 §4.1.2.2 allows 20 bytes).
 const SERIAL: usize = 16;
 
@@ -47,6 +58,15 @@ pub struct Credential {
     pub certificate: String,
     /// `tls.key`: PKCS#8, PEM.
     pub key: Zeroizing<String>,
+}
+
+impl Credential {
+    /// SHA-256 over the certificate in DER, 64 lower-case hex digits: as facts name it.
+    pub fn fingerprint(&self) -> Result<String, MakeCredential> {
+        CertificateDer::from_pem_slice(self.certificate.as_bytes())
+            .map(|der| digest(&der))
+            .map_err(|error| MakeCredential::Verify(error.to_string()))
+    }
 }
 
 /// Why a credential was not made. The texts are shown to people.
@@ -104,16 +124,30 @@ struct Subject<'a> {
     not_after: Timestamp,
 }
 
-/// Makes what was ordered: a CA that signs itself, or a certificate signed by `signer`.
+impl<'a> Subject<'a> {
+    fn of(order: &'a Issue) -> Self {
+        Self {
+            name: &order.subject,
+            hosts: &order.hosts,
+            not_before: order.not_before,
+            not_after: order.not_after,
+        }
+    }
+}
+
+/// Makes what was ordered: a CA that signs itself, or a certificate signed by `signer`. What the order takes over from
+/// the Secret that is there is the business of [`succeed`].
 pub fn issue(order: &Issue, signer: Option<&Signer>) -> Result<Credential, MakeCredential> {
-    let subject = Subject {
-        name: &order.subject,
-        hosts: &order.hosts,
-        not_before: order.not_before,
-        not_after: order.not_after,
-    };
+    let subject = Subject::of(order);
     match (&order.signer, signer) {
-        (None, None) => authority(&subject, order.rsa),
+        (None, None) => {
+            let (key, certificate) = authority(&subject, order.rsa)?;
+            verified(Credential {
+                ca: certificate.clone(),
+                certificate,
+                key: pem::section("PRIVATE KEY", key.serialized_der()),
+            })
+        }
         (Some(_), Some(signer)) => {
             let usage = Usage {
                 client: order.client,
@@ -150,24 +184,20 @@ pub fn client_credential(
     )
 }
 
-fn authority(subject: &Subject<'_>, rsa: bool) -> Result<Credential, MakeCredential> {
+/// A CA that signs itself: its key, and its certificate in PEM.
+fn authority(
+    subject: &Subject<'_>,
+    rsa: bool,
+) -> Result<(Zeroizing<KeyPair>, String), MakeCredential> {
     let key = generate(rsa).map_err(MakeCredential::MakeKey)?;
     let mut params = params(subject)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(PATH_LENGTH));
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::CrlSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
+    params.key_usages = AUTHORITY_USAGES.to_vec();
     let certificate = params
         .self_signed(&*key)
         .map_err(MakeCredential::Sign)?
         .pem();
-    verified(Credential {
-        ca: certificate.clone(),
-        certificate,
-        key: pem::section("PRIVATE KEY", key.serialized_der()),
-    })
+    Ok((key, certificate))
 }
 
 fn leaf(

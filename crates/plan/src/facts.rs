@@ -134,6 +134,11 @@ impl SecretFacts {
         self.chain().first()
     }
 
+    /// The value of one of the Secret's annotations.
+    pub fn annotation(&self, key: &str) -> Option<&String> {
+        self.metadata.annotations.as_ref()?.get(key)
+    }
+
     /// The certificates of `tls.crt`: its own, then whatever stands between it and a root.
     pub fn chain(&self) -> &[CertificateFacts] {
         self.files

@@ -5,6 +5,7 @@ mod cluster;
 
 use cluster::{Cluster, assert_same};
 use serde_json::json;
+use spanwire_plan::facts::ConfigMapFacts;
 use spanwire_plan::plan::ObjectKind::{ConfigMap, Link, RouterAccess, Secret, Site};
 use spanwire_plan::{World, names};
 
@@ -69,12 +70,21 @@ fn drop_config(cluster: &mut Cluster) {
     cluster.delete(ConfigMap, names::ROUTER);
 }
 
+fn put_a_strangers_config(cluster: &mut Cluster) {
+    cluster.delete(ConfigMap, names::ROUTER);
+    let mut config = ConfigMapFacts::default();
+    config.metadata.name = Some(names::ROUTER.to_owned());
+    config.metadata.uid = Some("of-a-stranger".to_owned());
+    config.metadata.resource_version = Some("1".to_owned());
+    cluster.world.config_maps.insert(config);
+}
+
 fn drop_access(cluster: &mut Cluster) {
     cluster.delete(RouterAccess, "west-peer");
 }
 
 /// What users do, by name.
-const STORIES: [(&str, &[Step]); 9] = [
+const STORIES: [(&str, &[Step]); 10] = [
     ("a site", &[plain]),
     ("a site that others can link to", &[reachable, plain]),
     ("an access of the user's own", &[plain, access, drop_access]),
@@ -87,6 +97,10 @@ const STORIES: [(&str, &[Step]); 9] = [
     ),
     ("an edge site and back", &[plain, link, edge, plain]),
     ("config deleted by hand", &[plain, link, drop_config]),
+    (
+        "a stranger's config",
+        &[plain, link, put_a_strangers_config],
+    ),
 ];
 
 fn told(steps: &[Step]) -> Cluster {

@@ -1,8 +1,8 @@
 //! How is one attribute read, whichever way it was written?
 //!
-//! The router takes a port as a number or as text and booleans as words, and answers in types of its own
-//! (`facts/router.md` §3); upstream writes some numbers as text. Each reader here accepts every spelling, so that two
-//! spellings of one value are one value.
+//! The router takes a port as a number or as text and booleans as words, and answers in types of
+//! its own (`facts/router.md` §3); upstream writes some numbers as text. Each reader here accepts
+//! every spelling, so that two spellings of one value are one value.
 
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What does a router's configuration document say?
 //!
-//! Both `bootstrap.json` and `skrouterd.json` are such documents, in upstream's format: a JSON list of
-//! `[type, attributes]` (`facts/skupper-v2.md` §3.1).
+//! Both `bootstrap.json` and `skrouterd.json` are such documents, in upstream's format: a JSON list
+//! of `[type, attributes]` (`facts/skupper-v2.md` §3.1).
 
 use crate::entity::{Entity, EntityType};
 use serde_json::{Map, Value};
@@ -134,7 +134,8 @@ impl Document {
         entities.sort_by_cached_key(|entity| (entity.entity_type(), unique_name(entity)));
         let entries = entities
             .into_iter()
-            // Sorted by hand: how a `Map` is ordered depends on a cargo feature that any crate may turn on.
+            // Sorted by hand: how a `Map` is ordered depends on a cargo feature that any crate may
+            // turn on.
             .map(|entity| (entity.type_name(), BTreeMap::from_iter(entity.attributes())))
             .collect::<Vec<_>>();
         // Lists of text and JSON values cannot fail to be written.
@@ -150,8 +151,8 @@ impl Document {
     }
 }
 
-/// What must not occur twice in a document: the name where there is one, else what the router tells entities of that
-/// type apart by (`facts/router.md` §1).
+/// What must not occur twice in a document: the name where there is one, else what the router tells
+/// entities of that type apart by (`facts/router.md` §1).
 fn unique_name(entity: &Entity) -> String {
     match entity {
         Entity::Router(_) => "router/".to_owned(),

@@ -1,7 +1,8 @@
 //! Which credential files does a router use, and which version of them?
 //!
-//! One Secret holds the files of all profiles, flat, under short keys, and beside them `profiles.json`: for each profile
-//! its files, their digests and the version that these make (`design.md` §3).
+//! One Secret holds the files of all profiles, flat, under short keys, and beside them
+//! `profiles.json`: for each profile its files, their digests and the version that these make
+//! (`design.md` §3).
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -15,8 +16,8 @@ pub const PROFILES_FILE: &str = "profiles.json";
 /// The largest list that is read, in bytes: what a Secret can hold.
 pub const MAX_PROFILES: usize = 1024 * 1024;
 
-/// Hex digits of a version, a file key and a revision: 64 bits are plenty against accident, and a version is only
-/// believed together with the full digests of its files.
+/// Hex digits of a version, a file key and a revision: 64 bits are plenty against accident, and a
+/// version is only believed together with the full digests of its files.
 const SHORT: usize = 16;
 
 /// The content of `profiles.json`: profile name → its files.
@@ -24,7 +25,8 @@ const SHORT: usize = 16;
 #[serde(transparent)]
 pub struct Profiles(pub BTreeMap<String, Profile>);
 
-/// The files of one profile. An absent one does not exist: a profile that only verifies has no `crt` and no `key`.
+/// The files of one profile. An absent one does not exist: a profile that only verifies has no
+/// `crt` and no `key`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
     /// What [`version`] says of the files' digests.
@@ -86,8 +88,8 @@ impl Profiles {
     /// Reads the content of `profiles.json`.
     ///
     /// # Errors
-    /// It is too large or has the wrong shape. Whether a single profile is sound is told by [`Profile::check`], so that
-    /// one bad profile costs no other.
+    /// It is too large or has the wrong shape. Whether a single profile is sound is told by
+    /// [`Profile::check`], so that one bad profile costs no other.
     pub fn parse(json: &[u8]) -> Result<Self, ParseProfiles> {
         if json.len() > MAX_PROFILES {
             return Err(ParseProfiles::LimitSize { size: json.len() });
@@ -169,8 +171,9 @@ pub fn digest(content: &[u8]) -> String {
     hex(Sha256::digest(content).as_ref(), usize::MAX)
 }
 
-/// The version of a profile, from its files' digests as [`digest`] writes them: the first 16 hex digits of the SHA-256
-/// over three lines, ca, crt, key, each a digest and a line feed. The line of an absent file is empty.
+/// The version of a profile, from its files' digests as [`digest`] writes them: the first 16 hex
+/// digits of the SHA-256 over three lines, ca, crt, key, each a digest and a line feed. The line of
+/// an absent file is empty.
 pub fn version(ca: Option<&str>, crt: Option<&str>, key: Option<&str>) -> String {
     let mut hash = Sha256::new();
     for digest in [ca, crt, key] {
@@ -180,8 +183,9 @@ pub fn version(ca: Option<&str>, crt: Option<&str>, key: Option<&str>) -> String
     hex(hash.finalize().as_ref(), SHORT)
 }
 
-/// The key of a profile's file in the credentials Secret: 16 hex digits of the SHA-256 of the profile's name, a dot and
-/// the suffix. Short, since etcd stores names twice (`facts/order.md` C11).
+/// The key of a profile's file in the credentials Secret: 16 hex digits of the SHA-256 of the
+/// profile's name, a dot and the suffix. Short, since etcd stores names twice (`facts/order.md`
+/// C11).
 pub fn file_key(profile: &str, suffix: Suffix) -> String {
     format!(
         "{}.{}",
@@ -190,8 +194,8 @@ pub fn file_key(profile: &str, suffix: Suffix) -> String {
     )
 }
 
-/// The revision of a configuration with its credentials, as written: the first 16 hex digits of the SHA-256 over both,
-/// each after its length as 8 bytes, the highest first.
+/// The revision of a configuration with its credentials, as written: the first 16 hex digits of the
+/// SHA-256 over both, each after its length as 8 bytes, the highest first.
 pub fn revision(profiles_json: &[u8], skrouterd_json: &[u8]) -> String {
     let mut hash = Sha256::new();
     for part in [profiles_json, skrouterd_json] {

@@ -1,9 +1,10 @@
 //! Which changes turn a running router into the one that is wanted, and in which order?
 //!
-//! A router is changed one entity at a time, each change may be refused, and the connection may be lost after any of
-//! them. So the order is such that after every single step the router is valid, no link was cut that could have stayed,
-//! and a new diff from there still arrives. What may not be compared is as important as what must: one false difference
-//! deletes and re-creates a connector, and with it goes a link and every stream on it (`facts/order.md` C7).
+//! A router is changed one entity at a time, each change may be refused, and the connection may be
+//! lost after any of them. So the order is such that after every single step the router is valid,
+//! no link was cut that could have stayed, and a new diff from there still arrives. What may not be
+//! compared is as important as what must: one false difference deletes and re-creates a connector,
+//! and with it goes a link and every stream on it (`facts/order.md` C7).
 
 use crate::entity::{Entity, EntityId, EntityType, SslProfile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +13,15 @@ mod equal;
 
 pub use equal::matches;
 
-/// Listeners of the bootstrap document, which nobody touches afterwards: the adaptor's own way in, and the probes'.
+/// Listeners of the bootstrap document, which nobody touches afterwards: the adaptor's own way in,
+/// and the probes'.
 pub const BOOTSTRAP_LISTENERS: [&str; 2] = ["amqp", "@9090"];
 
 /// Entities whose name begins so belong to the router's own start script.
 const AUTO_MESH: &str = "auto-mesh";
 
-/// Whether an entity is changed on a running router. The others are fixed when the process starts, or somebody else's.
+/// Whether an entity is changed on a running router. The others are fixed when the process starts,
+/// or somebody else's.
 pub fn is_managed(id: &EntityId) -> bool {
     if id.name.starts_with(AUTO_MESH) {
         return false;
@@ -40,9 +43,9 @@ pub struct Wanted {
 impl Wanted {
     /// The listeners and connectors of a document's entities, with profiles as they are on disk.
     ///
-    /// A document names profiles and cannot know where a good version of one lies, so its own `sslProfile` entries are
-    /// not looked at. A user of a profile that is neither here nor in the router waits: what the router has under its
-    /// name stays as it is.
+    /// A document names profiles and cannot know where a good version of one lies, so its own
+    /// `sslProfile` entries are not looked at. A user of a profile that is neither here nor in the
+    /// router waits: what the router has under its name stays as it is.
     pub fn new(entities: &[Entity], profiles: impl IntoIterator<Item = SslProfile>) -> Self {
         let users = entities
             .iter()
@@ -59,7 +62,8 @@ impl Wanted {
         }
     }
 
-    /// Leaves these exactly as they are for now: each was refused not long ago, and will be tried again.
+    /// Leaves these exactly as they are for now: each was refused not long ago, and will be tried
+    /// again.
     #[must_use]
     pub fn holding(mut self, held: impl IntoIterator<Item = EntityId>) -> Self {
         self.held.extend(held);
@@ -97,8 +101,9 @@ impl Live {
         }
     }
 
-    /// Marks profiles that the router is not known to have accepted as it shows them: after a refused UPDATE it shows
-    /// the bad values all the same (`facts/router.md` §3). Each is sent again once.
+    /// Marks profiles that the router is not known to have accepted as it shows them: after a
+    /// refused UPDATE it shows the bad values all the same (`facts/router.md` §3). Each is sent
+    /// again once.
     #[must_use]
     pub fn doubting(mut self, profiles: impl IntoIterator<Item = String>) -> Self {
         self.unproven.extend(profiles);
@@ -145,7 +150,8 @@ impl Live {
     }
 }
 
-/// What an UPDATE does to a profile: what may be absent is named all the same, so that it is absent afterwards.
+/// What an UPDATE does to a profile: what may be absent is named all the same, so that it is absent
+/// afterwards.
 fn update(live: &mut SslProfile, wanted: &SslProfile) {
     let SslProfile {
         name: _,
@@ -173,8 +179,9 @@ fn update(live: &mut SslProfile, wanted: &SslProfile) {
 pub enum Change {
     /// The router gets an entity that it lacks.
     Create(Entity),
-    /// A profile gets other files or ordinals. Nothing else can be updated (`facts/router.md` §3). A file, or `protocols` or
-    /// `ciphers`, that is absent here must be sent as null: what an UPDATE does not name the router keeps.
+    /// A profile gets other files or ordinals. Nothing else can be updated (`facts/router.md` §3).
+    /// A file, or `protocols` or `ciphers`, that is absent here must be sent as null: what an
+    /// UPDATE does not name the router keeps.
     Update(SslProfile),
     /// The router loses an entity.
     Delete(EntityId),
@@ -198,13 +205,13 @@ impl Change {
 /// 1. Connectors and listeners that are not wanted go: that frees names, ports and profiles.
 /// 2. Profiles that nothing uses or wants go, which frees names.
 /// 3. Profiles are created, and updated in one request each.
-/// 4. Connectors that differ are replaced one by one, each gone for one round trip. Listeners that differ all go before
-///    the first comes back, since they may have swapped ports.
+/// 4. Connectors that differ are replaced one by one, each gone for one round trip. Listeners that
+///    differ all go before the first comes back, since they may have swapped ports.
 /// 5. Profiles that step 4 set free go.
 /// 6. What is missing is created.
 ///
-/// A change that cannot be made as things stand (its profile does not exist, its name is taken by something held) is left
-/// out, with whatever depends on it; the rest is not touched by that.
+/// A change that cannot be made as things stand (its profile does not exist, its name is taken by
+/// something held) is left out, with whatever depends on it; the rest is not touched by that.
 pub fn diff(wanted: &Wanted, live: &Live) -> Vec<Change> {
     let mut walk = Walk::new(wanted, live);
     walk.delete_unwanted_users();

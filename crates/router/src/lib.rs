@@ -1,8 +1,9 @@
 //! What do the operator and the adaptor say to each other about a router?
 //!
-//! The operator writes a [`config::Document`] and [`credentials::Profiles`]; the adaptor reads them, compares what is
-//! wanted with what a running router has ([`diff::diff`]), and answers with a [`report::Report`]. Everything here is
-//! plain data and pure functions: no Kubernetes, no sockets, no clock.
+//! The operator writes a [`config::Document`] and [`credentials::Profiles`]; the adaptor reads
+//! them, compares what is wanted with what a running router has ([`diff::diff`]), and answers with
+//! a [`report::Report`]. Everything here is plain data and pure functions: no Kubernetes, no
+//! sockets, no clock.
 #![warn(missing_docs)]
 
 mod attribute;

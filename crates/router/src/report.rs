@@ -23,9 +23,11 @@ pub fn report_key(pod: &str, uid: &str) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
-    /// The revision of the last mount that was read completely ([`crate::credentials::revision`]); empty before the first.
+    /// The revision of the last mount that was read completely ([`crate::credentials::revision`]);
+    /// empty before the first.
     pub revision: String,
-    /// Whether the full pass for that revision is done: everything else was tried, what was refused is below.
+    /// Whether the full pass for that revision is done: everything else was tried, what was refused
+    /// is below.
     pub settled: bool,
     /// What is wanted and is not so, by entity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -48,7 +50,8 @@ pub struct Report {
 /// One entity that is not as it is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Refused {
-    /// Type and name: `connector/west`, `sslProfile/west-profile`; or the file that could not be read: `skrouterd.json`.
+    /// Type and name: `connector/west`, `sslProfile/west-profile`; or the file that could not be
+    /// read: `skrouterd.json`.
     pub entity: String,
     /// PascalCase.
     pub reason: String,
@@ -59,7 +62,8 @@ pub struct Refused {
 /// The link of one connector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkReport {
-    /// Whether traffic can flow: the connection is open, and on an interior router the peer is a neighbour.
+    /// Whether traffic can flow: the connection is open, and on an interior router the peer is a
+    /// neighbour.
     pub up: bool,
     /// The container id of the peer, while connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,8 +123,8 @@ impl Report {
 
     /// Writes the report: compact, the same text for the same facts, and never over [`MAX_REPORT`].
     ///
-    /// Over it, what is least needed goes first: messages of links, then versions in force, then refusals, then links,
-    /// each from the end of the alphabet; `omitted` counts them.
+    /// Over it, what is least needed goes first: messages of links, then versions in force, then
+    /// refusals, then links, each from the end of the alphabet; `omitted` counts them.
     pub fn to_json(&self) -> String {
         let mut report = self.clone();
         report.refused.sort();
@@ -203,14 +207,16 @@ fn is_zero(count: &usize) -> bool {
 pub mod reason {
     /// The router said no; the message is its own. It is tried again.
     pub const ROUTER_REFUSED: &str = "RouterRefused";
-    /// The router said yes, and shows something else. It is left alone for a while rather than made anew each time.
+    /// The router said yes, and shows something else. It is left alone for a while rather than made
+    /// anew each time.
     pub const NOT_AS_WANTED: &str = "NotAsWanted";
     /// A listener's port is somebody else's, or did not open.
     pub const PORT_TAKEN: &str = "PortTaken";
-    /// Its profile has no good version, neither in the mounted Secret nor from before. Normal for a moment.
+    /// Its profile has no good version, neither in the mounted Secret nor from before. Normal for a
+    /// moment.
     pub const CREDENTIAL_MISSING: &str = "CredentialMissing";
-    /// Its profile's new version was not taken: files missing, unreadable, altered, or not belonging together. An older
-    /// good version, if there is one, stays in force.
+    /// Its profile's new version was not taken: files missing, unreadable, altered, or not
+    /// belonging together. An older good version, if there is one, stays in force.
     pub const CREDENTIAL_BAD: &str = "CredentialBad";
     /// A mounted document cannot be understood; the last good one stays in force.
     pub const CONFIG_BAD: &str = "ConfigBad";

@@ -1,4 +1,5 @@
-//! Is `diff` a law? Generated routers and configurations of up to 200 entities, and a router as strict as the real one.
+//! Is `diff` a law? Generated routers and configurations of up to 200 entities, and a router as
+//! strict as the real one.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -181,7 +182,8 @@ fn wanted(entities: &[Entity]) -> Wanted {
     Wanted::new(entities, profiles)
 }
 
-/// Entities whose profiles all exist and are ours, under names that nobody else has in the router: all can be had.
+/// Entities whose profiles all exist and are ours, under names that nobody else has in the router:
+/// all can be had.
 fn attainable(entities: Vec<Entity>, live: &Live) -> Vec<Entity> {
     let strangers: BTreeSet<&str> = live
         .iter()
@@ -192,7 +194,8 @@ fn attainable(entities: Vec<Entity>, live: &Live) -> Vec<Entity> {
         let id = entity.id().unwrap();
         is_managed(&id) && !strangers.contains(id.name.as_str())
     };
-    // Strangers keep using their profiles, and a profile in use stays: its name is not to be had for something else.
+    // Strangers keep using their profiles, and a profile in use stays: its name is not to be had
+    // for something else.
     let kept: BTreeSet<&str> = live
         .iter()
         .filter(|(id, _)| !is_managed(id))
@@ -269,7 +272,8 @@ proptest! {
 
     #[test]
     fn what_cannot_be_had_costs_nothing_else(live in live(), entities in entities()) {
-        // Profiles that do not exist, names that are taken: no step may be refused, and a second diff is empty.
+        // Profiles that do not exist, names that are taken: no step may be refused, and a second
+        // diff is empty.
         let all = wanted(&entities);
         let mut router = Router { live: live.clone() };
         for change in diff(&all, &live) {
@@ -278,7 +282,8 @@ proptest! {
         prop_assert_eq!(diff(&all, &router.live), []);
         let attainable = wanted(&attainable(entities, &live));
         for (id, entity) in attainable.iter() {
-            // A user that waits for its profile keeps the one that it has, whose name is then not free.
+            // A user that waits for its profile keeps the one that it has, whose name is then not
+            // free.
             let is_blocked = router.live.iter().any(|(other, _)| other.name == id.name && other != id);
             let live = router.live.get(id);
             prop_assert!(is_blocked || live.is_some_and(|live| matches(entity, live)), "{id}: {live:?}");

@@ -17,13 +17,14 @@ use tracing::{info, warn};
 pub(crate) struct Desired {
     /// Of the last folder that could be read.
     pub(crate) revision: String,
-    /// The last configuration that could be understood. Before the first, nothing is known of what the router should have,
-    /// so it keeps what it has.
+    /// The last configuration that could be understood. Before the first, nothing is known of what
+    /// the router should have, so it keeps what it has.
     document: Option<Document>,
     /// Profile → the last version of it that was good. It lies in the store.
     pub(crate) versions: BTreeMap<String, String>,
     faults: BTreeMap<String, Refused>,
-    /// How often in a row the folder could not be read or a file not be stored, and when to try again.
+    /// How often in a row the folder could not be read or a file not be stored, and when to try
+    /// again.
     failures: u32,
     again: Option<Instant>,
 }
@@ -134,7 +135,8 @@ impl Desired {
                 }
             }
         }
-        // A profile that the configuration names and the Secret lacks is torn, not removed: its last good version stays.
+        // A profile that the configuration names and the Secret lacks is torn, not removed: its
+        // last good version stays.
         for name in self.profile_names() {
             if let Some(version) = self.versions.get(name) {
                 versions
@@ -150,8 +152,8 @@ impl Desired {
 #[derive(Default)]
 struct Faults {
     by_entity: BTreeMap<String, Refused>,
-    /// Whether some of it may be gone by itself: no room for a file, a folder that cannot be read. What is bad is not made
-    /// better by reading it again.
+    /// Whether some of it may be gone by itself: no room for a file, a folder that cannot be read.
+    /// What is bad is not made better by reading it again.
     may_pass: bool,
 }
 

@@ -1,13 +1,14 @@
 //! Is each link up, and to whom?
 //!
-//! A connector's own status says `SUCCESS` as soon as it dials, so it is not asked (`facts/router.md` §4). A link is up when
-//! a connection that we dialled is open and, on an interior router, the peer is a neighbour of ours: `linkState` of our own
-//! node tells a dead peer within three seconds. An edge router has no neighbours; there the connection is all.
+//! A connector's own status says `SUCCESS` as soon as it dials, so it is not asked
+//! (`facts/router.md` §4). A link is up when a connection that we dialled is open and, on an
+//! interior router, the peer is a neighbour of ours: `linkState` of our own node tells a dead peer
+//! within three seconds. An edge router has no neighbours; there the connection is all.
 
 use super::Sync;
 use crate::clock;
 use crate::error::AskRouter;
-use crate::management::{Management, Row};
+use crate::management::{Management, PAGE, Row};
 use serde_json::Value;
 use spanwire_router::entity::{Connector, Entity, EntityType, Role};
 use spanwire_router::report::LinkReport;
@@ -16,6 +17,12 @@ use tracing::info;
 
 const CONNECTION: &str = "io.skupper.router.connection";
 const NODE: &str = "io.skupper.router.router.node";
+
+/// What is asked of connections.
+const COLUMNS: [&str; 6] = ["container", "role", "dir", "host", "opened", "sslProto"];
+
+/// The most pages of connections that are looked through.
+const MAX_PAGES: i32 = 400;
 
 impl Sync {
     /// Looks at the links.
@@ -41,17 +48,26 @@ impl Sync {
         } else {
             BTreeSet::new()
         };
-        let columns = ["container", "role", "dir", "host", "opened", "sslProto"];
-        let connections = router.query(CONNECTION, &columns).await?;
         let mut links: BTreeMap<String, LinkReport> = connectors
             .iter()
-            .map(|connector| {
-                (
-                    connector.name.clone(),
-                    link(connector, &connections, &neighbours),
-                )
-            })
+            .map(|connector| (connector.name.clone(), LinkReport::default()))
             .collect();
+        // A router has a row for every stream that it carries. Links are older than most, so the
+        // first page has them.
+        for page in 0..MAX_PAGES {
+            let rows = router.query_page(CONNECTION, &COLUMNS, page).await?;
+            for connector in &connectors {
+                if let Some(link) = links.get_mut(&connector.name).filter(|link| !link.up)
+                    && let Some(found) = link_of(connector, &rows, &neighbours)
+                {
+                    *link = found;
+                }
+            }
+            self.health.beat();
+            if links.values().all(|link| link.up) || usize::try_from(PAGE) != Ok(rows.len()) {
+                break;
+            }
+        }
         if links.values().any(|link| !link.up) {
             let columns = ["name", "connectionMsg"];
             let rows = router
@@ -101,8 +117,13 @@ fn connector(entity: &Entity) -> Option<&Connector> {
     }
 }
 
-/// The link of a connector, by the connections that were dialled to its host and port. Rows carry no connector's name.
-fn link(connector: &Connector, connections: &[Row], neighbours: &BTreeSet<String>) -> LinkReport {
+/// The link of a connector, if one of these connections was dialled to its host and port. Rows
+/// carry no connector's name.
+fn link_of(
+    connector: &Connector,
+    connections: &[Row],
+    neighbours: &BTreeSet<String>,
+) -> Option<LinkReport> {
     let target = format!("{}:{}", connector.host, connector.port);
     let role = match connector.role {
         Role::Edge => "edge",
@@ -120,10 +141,8 @@ fn link(connector: &Connector, connections: &[Row], neighbours: &BTreeSet<String
     };
     let rows: Vec<&Row> = connections.iter().filter(is_ours).collect();
     let up = rows.iter().find(|row| is_up(row));
-    let Some(row) = up.or(rows.first()) else {
-        return LinkReport::default();
-    };
-    LinkReport {
+    let row = up.or(rows.first())?;
+    Some(LinkReport {
         up: up.is_some(),
         remote: text(row, "container").map(str::to_owned),
         since: None,
@@ -131,10 +150,11 @@ fn link(connector: &Connector, connections: &[Row], neighbours: &BTreeSet<String
             .filter(|protocol| !protocol.is_empty())
             .map(str::to_owned),
         message: None,
-    }
+    })
 }
 
-/// The ids of the routers next to ours, from our own node's row. A peer's row is no proof: it outlives it by a minute.
+/// The ids of the routers next to ours, from our own node's row. A peer's row is no proof: it
+/// outlives it by a minute.
 fn neighbours(nodes: &[Row]) -> BTreeSet<String> {
     let own = nodes
         .iter()
@@ -158,7 +178,8 @@ fn explain(links: &mut BTreeMap<String, LinkReport>, connectors: &[Row]) {
     }
 }
 
-/// `[C17] what happened` without the connection's number: it is another at each try, and what is reported must rest.
+/// `[C17] what happened` without the connection's number: it is another at each try, and what is
+/// reported must rest.
 fn without_number(message: &str) -> String {
     let number = message
         .strip_prefix("[C")
@@ -206,19 +227,26 @@ mod tests {
     fn a_link_is_up_when_its_peer_is_a_neighbour() {
         let rows = [connection("west-0", json!({}))];
         let neighbour = BTreeSet::from(["west-0".to_owned()]);
-        let up = link(&dialled(Role::InterRouter), &rows, &neighbour);
+        let up = link_of(&dialled(Role::InterRouter), &rows, &neighbour).unwrap();
         assert!(
             up.up && up.remote.as_deref() == Some("west-0") && up.tls.as_deref() == Some("TLSv1.3")
         );
-        let connected = link(&dialled(Role::InterRouter), &rows, &BTreeSet::new());
+        let connected = link_of(&dialled(Role::InterRouter), &rows, &BTreeSet::new()).unwrap();
         assert!(!connected.up && connected.remote.as_deref() == Some("west-0"));
     }
 
     #[test]
     fn an_edge_link_is_up_when_it_is_connected() {
         let rows = [connection("west-0", json!({ "role": "edge" }))];
-        assert!(link(&dialled(Role::Edge), &rows, &BTreeSet::new()).up);
-        assert!(!link(&dialled(Role::InterRouter), &rows, &BTreeSet::new()).up);
+        assert!(
+            link_of(&dialled(Role::Edge), &rows, &BTreeSet::new())
+                .unwrap()
+                .up
+        );
+        assert_eq!(
+            link_of(&dialled(Role::InterRouter), &rows, &BTreeSet::new()),
+            None
+        );
     }
 
     #[test]
@@ -233,8 +261,8 @@ mod tests {
         ] {
             let rows = [connection("west-0", other)];
             assert_eq!(
-                link(&dialled(Role::InterRouter), &rows, &neighbours),
-                LinkReport::default()
+                link_of(&dialled(Role::InterRouter), &rows, &neighbours),
+                None
             );
         }
     }
@@ -246,7 +274,7 @@ mod tests {
             connection("west-0", json!({})),
         ];
         let neighbours = BTreeSet::from(["west-0".to_owned()]);
-        let link = link(&dialled(Role::InterRouter), &rows, &neighbours);
+        let link = link_of(&dialled(Role::InterRouter), &rows, &neighbours).unwrap();
         assert!(link.up && link.remote.as_deref() == Some("west-0"));
     }
 

@@ -1,7 +1,8 @@
 //! What is done in one pass?
 //!
-//! Read what the router has, make one change after the other, believe only its answers, read again. A refusal is noted and
-//! the way to what is wanted is computed anew without it, so it costs its own entity and what depends on that.
+//! Read what the router has, make one change after the other, believe only its answers, read again.
+//! A refusal is noted and the way to what is wanted is computed anew without it, so it costs its
+//! own entity and what depends on that.
 
 use super::record::Choice;
 use super::refusal::{REMOVAL, form};
@@ -22,14 +23,24 @@ const TYPES: [EntityType; 3] = [
     EntityType::Listener,
 ];
 
-/// Changes of one entity in one pass: created or replaced, rotated, refused and put back make five. More are a circle.
+/// Changes of one entity in one pass: created or replaced, rotated, refused and put back make five.
+/// More are a circle.
 const MAX_CHANGES: u32 = 8;
 
-/// What the router has.
-pub(super) async fn read(router: &mut Management) -> Result<Live, AskRouter> {
+/// What the router has, as far as these entities tell it apart from what is wanted.
+pub(super) async fn read(router: &mut Management, wanted: &[Entity]) -> Result<Live, AskRouter> {
     let mut entities = Vec::new();
     for entity_type in TYPES {
-        let rows = router.query(entity_type.management_name(), &[]).await?;
+        // A router does not answer a question that names an attribute it lacks: others are had by
+        // asking for all.
+        let has_others =
+            |entity: &Entity| entity.entity_type() == entity_type && !entity.other().is_empty();
+        let columns = if wanted.iter().any(has_others) {
+            &[]
+        } else {
+            entity_type.fields()
+        };
+        let rows = router.query(entity_type.management_name(), columns).await?;
         entities.extend(rows.into_iter().filter_map(|row| entity(entity_type, row)));
     }
     Ok(Live::new(entities))
@@ -83,7 +94,8 @@ impl Sync {
         Ok(())
     }
 
-    /// Takes back listeners of the router whose port is not open: an adaptor may have been stopped before it looked.
+    /// Takes back listeners of the router whose port is not open: an adaptor may have been stopped
+    /// before it looked.
     pub(super) async fn close_listeners_without_port(
         &mut self,
         router: &mut Management,
@@ -113,7 +125,7 @@ impl Sync {
     }
 
     async fn read_live(&mut self, router: &mut Management) -> Result<(), AskRouter> {
-        let live = read(router).await?;
+        let live = read(router, self.desired.entities()).await?;
         let doubted = self.record.doubted(&live);
         self.live = live.doubting(doubted);
         Ok(())
@@ -280,8 +292,8 @@ impl Sync {
         }
     }
 
-    /// Compares what was read back. What the router accepted and shows otherwise is left alone: to make it anew each time
-    /// would cut its link each time.
+    /// Compares what was read back. What the router accepted and shows otherwise is left alone: to
+    /// make it anew each time would cut its link each time.
     fn compare(&mut self, now: Instant) {
         let wanted = self.wanted(now);
         for change in diff(&wanted, &self.live) {
@@ -293,7 +305,8 @@ impl Sync {
         }
     }
 
-    /// What is wanted, was not refused, and is not there: its profile is missing, or its name is taken.
+    /// What is wanted, was not refused, and is not there: its profile is missing, or its name is
+    /// taken.
     fn left_over(&self, now: Instant) -> Vec<Refused> {
         let wanted = self.wanted(now);
         let missing = wanted.iter().filter(|(id, entity)| {
@@ -327,7 +340,8 @@ impl Sync {
         missing.map(refused).collect()
     }
 
-    /// Remembers on disk which versions the router uses, and drops those that neither it nor the folder needs.
+    /// Remembers on disk which versions the router uses, and drops those that neither it nor the
+    /// folder needs.
     fn remember(&self) {
         let mut kept = BTreeSet::new();
         for (profile, version) in self.record.versions() {

@@ -1,7 +1,8 @@
 //! Is a listener's port open?
 //!
-//! The router answers 201 to a listener whose port it cannot have, and lists it; only its log tells. So the port is looked
-//! at before, when it must be closed, and after, when it must be open (`facts/router.md` §2).
+//! The router answers 201 to a listener whose port it cannot have, and lists it; only its log
+//! tells. So the port is looked at before, when it must be closed, and after, when it must be open
+//! (`facts/router.md` §2).
 
 use spanwire_router::entity::Listener;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(crate) async fn opens(listener: &Listener) -> bool {
 async fn is_open(listener: &Listener) -> bool {
     let host = match listener.host.as_deref() {
         None | Some("" | "0.0.0.0") => "127.0.0.1",
-        Some("::") => "::1",
+        Some("::" | "[::]") => "::1",
         Some(host) => host,
     };
     matches!(

@@ -1,7 +1,8 @@
 //! Which version of each profile does the router use, and which should it have next?
 //!
-//! A profile's version, paths and ordinals are one triple: it moves as a whole or not at all. The router shows values that
-//! it refused (`facts/router.md` §3), so what is true is what it accepted from us on this connection.
+//! A profile's version, paths and ordinals are one triple: it moves as a whole or not at all. The
+//! router shows values that it refused (`facts/router.md` §3), so what is true is what it accepted
+//! from us on this connection.
 
 use super::desired::Desired;
 use super::refusal::form;
@@ -106,8 +107,8 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// What the router should have of a profile now: the best that was not refused lately, with its ordinals. None if there
-    /// is nothing: then its users wait.
+    /// What the router should have of a profile now: the best that was not refused lately, with its
+    /// ordinals. None if there is nothing: then its users wait.
     pub(crate) fn best(
         &self,
         name: &str,
@@ -122,8 +123,9 @@ impl<'a> Choice<'a> {
 
     /// What can be had of a profile, the best first, without the right ordinals.
     ///
-    /// A router that has not met the profile gets what one took into use last, and the newest after that: an UPDATE of a
-    /// profile in use is the only request by which a router judges files and keeps the old ones if they are bad.
+    /// A router that has not met the profile gets what one took into use last, and the newest after
+    /// that: an UPDATE of a profile in use is the only request by which a router judges files and
+    /// keeps the old ones if they are bad.
     pub(crate) fn candidates(&self, name: &str) -> Vec<SslProfile> {
         let on_disk = |version: &str| {
             let files = self.store.ssl_profile(name, version)?;
@@ -176,8 +178,9 @@ impl<'a> Choice<'a> {
                     .flatten()
                     .filter_map(|profile| profile.ordinal);
                 let last = ordinals.max().unwrap_or(0);
-                // Raised on a listener it would close what came in, and the link be down until the other side dials
-                // again. Left alone on a connector, each rotation would leave three connections for ever.
+                // Raised on a listener it would close what came in, and the link be down until the
+                // other side dials again. Left alone on a connector, each rotation would leave
+                // three connections for ever.
                 let is_dialled_with = !self.listened_with.contains(profile.name.as_str());
                 (Some(last + 1), is_dialled_with.then_some(last))
             }
@@ -222,7 +225,7 @@ mod tests {
     }
 
     impl Bed {
-        fn new(users: Value) -> Self {
+        fn new(users: &Value) -> Self {
             let home = TempDir::new().unwrap();
             let store = Store::new(home.path().to_owned());
             let mut bed = Self {
@@ -298,8 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn each_rotation_of_a_connector_raises_ordinals() {
-        let mut bed = Bed::new(connector());
+    fn each_rotation_of_a_connector_raises_both_ordinals() {
+        let mut bed = Bed::new(&connector());
         bed.version();
         let mut seen = Vec::new();
         for _ in 0..3 {
@@ -323,7 +326,7 @@ mod tests {
             .unwrap()
             .extend(connector().as_array().cloned().unwrap());
         for users in [listener(), users] {
-            let mut bed = Bed::new(users);
+            let mut bed = Bed::new(&users);
             bed.version();
             bed.accept(&bed.best());
             bed.version();
@@ -333,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_refused_version_leaves_the_whole_old_triple() {
-        let mut bed = Bed::new(connector());
+        let mut bed = Bed::new(&connector());
         bed.version();
         let good = bed.best();
         bed.accept(&good);
@@ -351,7 +354,7 @@ mod tests {
 
     #[test]
     fn an_adaptor_that_restarts_sends_the_same_again() {
-        let mut bed = Bed::new(connector());
+        let mut bed = Bed::new(&connector());
         bed.version();
         bed.accept(&bed.best());
         bed.version();
@@ -367,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_new_router_gets_what_was_in_use_first_and_the_newest_then() {
-        let mut bed = Bed::new(connector());
+        let mut bed = Bed::new(&connector());
         let proven = bed.version();
         bed.store.set_current("p", &proven).unwrap();
         let newest = bed.version();
@@ -385,7 +388,7 @@ mod tests {
         users.as_array_mut().unwrap().push(json!(["sslProfile", {
             "name": "p", "caCertFile": "/upstream/ca.crt", "protocols": "TLSv1.3", "password": "x"
         }]));
-        let mut bed = Bed::new(users);
+        let mut bed = Bed::new(&users);
         bed.version();
         let best = bed.best();
         assert_eq!(best.protocols.as_deref(), Some("TLSv1.3"));

@@ -1,7 +1,7 @@
 //! What was refused, and when is each tried again?
 //!
-//! Every entity waits by itself, with a pause that doubles up to a cap; one that is wanted otherwise than it was refused
-//! does not wait at all.
+//! Every entity waits by itself, with a pause that doubles up to a cap; one that is wanted
+//! otherwise than it was refused does not wait at all.
 
 use serde_json::Value;
 use spanwire_router::entity::{Entity, EntityId};
@@ -33,8 +33,8 @@ struct Refusal {
     due: Instant,
 }
 
-/// The form of an entity, by which it is told whether the same was refused before. Ordinals are no part of it: they are
-/// counted up with each try.
+/// The form of an entity, by which it is told whether the same was refused before. Ordinals are no
+/// part of it: they are counted up with each try.
 pub(crate) fn form(entity: &Entity) -> String {
     let mut attributes = entity.attributes();
     attributes.retain(|name, _| name != "ordinal" && name != "oldestValidOrdinal");
@@ -125,7 +125,8 @@ impl Refusals {
         self.attempts.retain(|(id, form), _| is_wanted(id, form));
     }
 
-    /// Forgets what was due before this pass and was not refused again: it was accepted, or is not needed.
+    /// Forgets what was due before this pass and was not refused again: it was accepted, or is not
+    /// needed.
     pub(crate) fn expire(&mut self, begun: Instant) {
         self.attempts.retain(|_, refusal| refusal.due > begun);
     }

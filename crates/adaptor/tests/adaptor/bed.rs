@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -56,7 +57,7 @@ impl Pod {
             .open(self.home.path().join("adaptor.log"))
             .unwrap();
         let adaptor = Command::new(env!("CARGO_BIN_EXE_spanwire-adaptor"))
-            .env("RUST_LOG", "info,fe2o3_amqp=error")
+            .env("RUST_LOG", "info")
             .arg("--config-dir")
             .arg(self.home.path().join("config"))
             .arg("--certs-dir")
@@ -134,6 +135,12 @@ impl Pod {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
+    /// The files and sockets that the adaptor holds open.
+    pub(crate) fn descriptors(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.adaptor.as_ref().unwrap().id());
+        fs::read_dir(folder).unwrap().count()
+    }
+
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
@@ -171,13 +178,19 @@ pub(crate) fn never(what: &str, length: Duration, mut is_so: impl FnMut() -> boo
     }
 }
 
-/// A port that nothing uses.
+/// A port that nothing uses, and that nothing is given: below those that the kernel hands out, and
+/// each once.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id()
+            .wrapping_mul(97)
+            .wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(12_000 + next % 20_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Status and body of a GET; 0 if there is no answer.

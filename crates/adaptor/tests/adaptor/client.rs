@@ -73,7 +73,8 @@ pub(crate) fn delete(address: &str, entity_type: &str, name: &str) -> i32 {
     .0
 }
 
-/// Open connections that a router dialled to a port, as (identity, tlsOrdinal), of the link itself and not its data ones.
+/// Open connections that a router dialled to a port, as (identity, tlsOrdinal), of the link itself
+/// and not its data ones.
 pub(crate) fn dialled(address: &str, port: u16) -> BTreeMap<String, String> {
     let host = format!("127.0.0.1:{port}");
     let is_link = |row: &Row| {

@@ -64,6 +64,12 @@ fn a_router_that_babbles_slams_or_stops_in_the_middle_is_tried_again() {
     gate.set(Mood::Open);
     eventually("the link is up", || is_up(&sites.east.api.report()));
     // Each kind of failure is logged once, not each failure.
+    assert!(
+        sites.east.descriptors() < 40,
+        "{} for {} visits",
+        sites.east.descriptors(),
+        gate.visits()
+    );
     let lost = sites.east.log().matches("Lost the router").count();
     assert!(
         lost < gate.visits() / 2 + 5,
@@ -118,6 +124,11 @@ fn a_silent_router_is_noticed_while_nothing_is_asked_of_it() {
     eventually("the link is not claimed to be up", || {
         !is_up(&sites.east.api.report())
     });
+    // A connection that was given up is closed, though nobody answers the farewell.
+    let visits = gate.visits();
+    eventually("it was tried again", || gate.visits() > visits + 1);
+    let descriptors = sites.east.descriptors();
+    assert!(descriptors < 30, "{descriptors}");
     gate.set(Mood::Open);
     eventually("the link is up", || is_up(&sites.east.api.report()));
     let link = sites.east.api.report().links["west"].clone();

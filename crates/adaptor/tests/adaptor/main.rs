@@ -1,7 +1,7 @@
 //! Does the adaptor keep a router at what is wanted, whatever happens?
 //!
-//! Each test has an adaptor process, routers and an API server of its own, on ports and in folders of its own. The routers
-//! are stand-ins, or real ones where `SPANWIRE_SKROUTERD` names a binary.
+//! Each test has an adaptor process, routers and an API server of its own, on ports and in folders
+//! of its own. The routers are stand-ins, or real ones where `SPANWIRE_SKROUTERD` names a binary.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,6 +17,7 @@ mod gate;
 mod hostile;
 mod isolation;
 mod liar;
+mod likeness;
 mod pki;
 mod rotation;
 mod router;

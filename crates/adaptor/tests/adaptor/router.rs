@@ -1,6 +1,7 @@
 //! Which router does a test run against?
 //!
-//! The one place that starts one: a real router where `SPANWIRE_SKROUTERD` names its binary, else the stand-in.
+//! The one place that starts one: a real router where `SPANWIRE_SKROUTERD` names its binary, else
+//! the stand-in.
 
 use crate::bed::{eventually, free_port, get};
 use serde_json::json;

@@ -8,6 +8,7 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
+use spanwire_plan::labels;
 use spanwire_plan::plan::{Child, Content, Issue, Live, ObjectKind, Source};
 use spanwire_plan::settle::FIELD_MANAGER;
 
@@ -50,11 +51,27 @@ impl Workshop {
             Some(source) => Some(self.signer(child.namespace(), source).await?),
             None => None,
         };
+        let before = match &order.live {
+            Some(live) if !order.legacy.is_empty() => {
+                let own = Source {
+                    secret: child.name().to_owned(),
+                    uid: live.uid.clone(),
+                    resource_version: live.resource_version.clone(),
+                };
+                Some(self.signer(child.namespace(), &own).await?)
+            }
+            _ => None,
+        };
         let made = {
             let order = order.clone();
-            tokio::task::spawn_blocking(move || pki::issue(&order, signer.as_ref())).await??
+            let make = move || match before {
+                Some(before) => pki::succeed(&order, signer.as_ref(), &before),
+                None => pki::issue(&order, signer.as_ref()),
+            };
+            tokio::task::spawn_blocking(make).await??
         };
         let data = credential_data(&made);
+        let child = &annotated(order, &made)?;
         let Some(live) = &order.live else {
             let mut object = object(child)?;
             object.data["data"] = data;
@@ -136,6 +153,16 @@ impl Workshop {
             Err(CarryOut::CopySource(source.secret.clone()))
         }
     }
+}
+
+/// The Secret to be, with the fingerprint of a certificate that is new.
+fn annotated(order: &Issue, made: &Credential) -> Result<Child, CarryOut> {
+    let mut child = order.secret.clone();
+    if !order.legacy.pair {
+        let annotations = &mut child.object["metadata"]["annotations"];
+        annotations[labels::ISSUED] = json!(made.fingerprint()?);
+    }
+    Ok(child)
 }
 
 /// A credential as `data` of a Secret of type `kubernetes.io/tls`.

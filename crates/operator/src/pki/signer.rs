@@ -43,7 +43,8 @@ pub enum ReadSigner {
 
 /// A CA, ready to sign.
 pub(super) struct Authority {
-    certificate: CertificateDer<'static>,
+    /// The CA's own certificate.
+    pub(super) certificate: CertificateDer<'static>,
     key: Zeroizing<KeyPair>,
     /// End of the CA's own validity.
     pub(super) not_after: Timestamp,

@@ -20,14 +20,14 @@ use spanwire_plan::plan::{Child, Event, Legacy, ObjectKind, Source};
 
 use super::*;
 
-const NOW: i64 = 1_800_000_000;
-const YEAR: i64 = 365 * 24 * 3600;
+pub(super) const NOW: i64 = 1_800_000_000;
+pub(super) const YEAR: i64 = 365 * 24 * 3600;
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
+pub(super) fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
     Issue {
         secret: Child {
             kind: ObjectKind::Secret,
@@ -57,7 +57,7 @@ fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
     }
 }
 
-fn signer(ca: &Credential) -> Signer {
+pub(super) fn signer(ca: &Credential) -> Signer {
     Signer {
         certificate: ca.certificate.clone(),
         roots: ca.ca.clone(),
@@ -65,15 +65,15 @@ fn signer(ca: &Credential) -> Signer {
     }
 }
 
-fn our_ca() -> Credential {
+pub(super) fn our_ca() -> Credential {
     issue(&order("ca", &[], false), None).unwrap()
 }
 
-fn facts_of(pem: &str) -> Vec<CertificateFacts> {
+pub(super) fn facts_of(pem: &str) -> Vec<CertificateFacts> {
     crate::facts::of_certificates(pem)
 }
 
-fn ders(pem: &str) -> Vec<CertificateDer<'static>> {
+pub(super) fn ders(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<_, _>>()
         .unwrap()
@@ -96,7 +96,7 @@ fn now() -> UnixTime {
 }
 
 /// What a TLS server says to a client that shows the credential.
-fn as_client(credential: &Credential) -> Result<(), rustls::Error> {
+pub(super) fn as_client(credential: &Credential) -> Result<(), rustls::Error> {
     let verifier =
         rustls::server::WebPkiClientVerifier::builder_with_provider(roots(credential), provider())
             .build()
@@ -108,7 +108,7 @@ fn as_client(credential: &Credential) -> Result<(), rustls::Error> {
 }
 
 /// What a TLS client says that dials `host` and meets the credential.
-fn as_server(credential: &Credential, host: &str) -> Result<(), rustls::Error> {
+pub(super) fn as_server(credential: &Credential, host: &str) -> Result<(), rustls::Error> {
     let verifier =
         rustls::client::WebPkiServerVerifier::builder_with_provider(roots(credential), provider())
             .build()
@@ -304,7 +304,7 @@ fn an_order_for_one_ca_is_not_filled_by_another_path() {
 }
 
 /// A CA as a user might bring it.
-fn user_ca(key: KeyPair) -> CertifiedIssuer<'static, KeyPair> {
+pub(super) fn user_ca(key: KeyPair) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new([]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name = DistinguishedName::new();

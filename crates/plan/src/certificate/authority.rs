@@ -31,8 +31,14 @@ pub(super) fn need(
         Err(why) => {
             // A CA whose key is gone is lost, whatever is in its place.
             return match orphan(wish, certificate, world) {
-                Some(leaf) if !asked(wish, live) => Need::Refuse(lost(wish, leaf, &why)),
-                _ => Need::Renew { why, legacy: Legacy::default() },
+                Some(leaf) => {
+                    let what = format!("holds no CA that can sign ({why})");
+                    Need::Refuse(lost(wish, leaf, &what))
+                }
+                None => Need::Renew {
+                    why,
+                    legacy: Legacy::default(),
+                },
             };
         }
     };
@@ -68,22 +74,36 @@ fn roll_over(
 ) -> Need {
     if env.now > current.not_after {
         // Nobody believes what an expired CA vouches for.
-        return Need::Renew { why, legacy: Legacy::default() };
+        return Need::Renew {
+            why,
+            legacy: Legacy::default(),
+        };
     }
     if current.path_length == Some(0) {
         return Need::Refuse(cannot_cross(wish, current, &why));
     }
-    let predecessors = predecessors(wish, live, current, world, env);
-    let roots: Vec<&CertificateFacts> =
-        std::iter::once(current).chain(predecessors).take(PREDECESSORS).collect();
-    // The chain of somebody else's CA leads to a root that is not among those that it can be replaced by.
-    let chain = if live.annotation(labels::ISSUED).is_some() && !is_users(live) {
-        fingerprints(bridges(live, &roots))
+    let (roots, chain) = if live.annotation(labels::ISSUED) == Some(&current.fingerprint) {
+        let predecessors = predecessors(wish, live, current, world, env);
+        let roots: Vec<_> = std::iter::once(current)
+            .chain(predecessors)
+            .take(PREDECESSORS)
+            .collect();
+        let chain = fingerprints(bridges(live, &roots));
+        (fingerprints(roots), chain)
     } else {
-        fingerprints(live.chain())
+        // What leads from somebody else's CA to its root stays as it is.
+        let roots = live.trusted().iter().chain([current]);
+        (fingerprints(roots), fingerprints(live.chain()))
     };
-    let roots = if is_users(live) { fingerprints(live.trusted()) } else { fingerprints(roots) };
-    Need::Renew { why, legacy: Legacy { pair: false, bridge: true, roots, chain } }
+    Need::Renew {
+        why,
+        legacy: Legacy {
+            pair: false,
+            bridge: true,
+            roots,
+            chain,
+        },
+    }
 }
 
 /// Nothing, or the end of a predecessor.
@@ -94,10 +114,21 @@ fn trim(
     world: &World,
     env: &Env<'_>,
 ) -> Need {
-    let surround = |why: &str, legacy| Need::Surround { why: why.to_owned(), legacy, is_bundle: false };
+    let surround = |why: &str, legacy| Need::Surround {
+        why: why.to_owned(),
+        legacy,
+        is_bundle: false,
+    };
     if live.trusted().is_empty() {
         let chain = fingerprints(live.chain());
-        return surround("a file was missing", Legacy { pair: true, chain, ..Legacy::default() });
+        return surround(
+            "a file was missing",
+            Legacy {
+                pair: true,
+                chain,
+                ..Legacy::default()
+            },
+        );
     }
     let until = life::renewal(current);
     if live.annotation(labels::ISSUED) != Some(&current.fingerprint) {
@@ -107,12 +138,19 @@ fn trim(
     let roots: Vec<&CertificateFacts> = predecessors(wish, live, current, world, env).collect();
     let is_known = |root: &CertificateFacts| {
         root.fingerprint == current.fingerprint
-            || roots.iter().any(|kept| kept.fingerprint == root.fingerprint)
+            || roots
+                .iter()
+                .any(|kept| kept.fingerprint == root.fingerprint)
     };
     if !live.trusted().iter().all(is_known) {
         let chain = fingerprints(bridges(live, &roots));
         let roots = fingerprints(roots.into_iter().chain([current]));
-        let legacy = Legacy { pair: true, bridge: false, roots, chain };
+        let legacy = Legacy {
+            pair: true,
+            bridge: false,
+            roots,
+            chain,
+        };
         return surround("nothing of an old CA lives any more", legacy);
     }
     let ends = roots.iter().flat_map(|root| {
@@ -120,7 +158,11 @@ fn trim(
         let expired = root.not_after.checked_add(SignedDuration::from_secs(1));
         [expired.unwrap_or(root.not_after), retained(current, env)]
     });
-    Need::Nothing { until: ends.filter(|end| *end > env.now).fold(until, Timestamp::min) }
+    Need::Nothing {
+        until: ends
+            .filter(|end| *end > env.now)
+            .fold(until, Timestamp::min),
+    }
 }
 
 /// CAs that are trusted beside the present one because something of theirs may live: a leaf that this namespace has, or
@@ -146,7 +188,10 @@ fn retained(current: &CertificateFacts, env: &Env<'_>) -> Timestamp {
 }
 
 fn has_leaf(wish: &Wish<'_>, root: &CertificateFacts, world: &World) -> bool {
-    let leaves = world.certificates.fitting().filter(|leaf| leaf.spec.ca == wish.name);
+    let leaves = world
+        .certificates
+        .fitting()
+        .filter(|leaf| leaf.spec.ca == wish.name);
     leaves
         .filter_map(|leaf| world.secrets.get(leaf.metadata.name.as_deref()?))
         .any(|leaf| is_signed_by(leaf, root))
@@ -161,19 +206,27 @@ fn bridges<'w>(
         .chain()
         .iter()
         .rposition(|bridge| roots.iter().any(|root| has_issued(root, bridge)));
-    live.chain().iter().take(last.map_or(0, |last| last + 1)).skip(1)
+    live.chain()
+        .iter()
+        .take(last.map_or(0, |last| last + 1))
+        .skip(1)
 }
 
 /// Whether somebody has put a CA of their own into our Secret.
-fn is_users(live: &SecretFacts) -> bool {
+pub(super) fn is_users(live: &SecretFacts) -> bool {
     let issued = live.annotation(labels::ISSUED);
-    issued.is_some_and(|issued| live.certificate().is_some_and(|own| own.fingerprint != *issued))
+    issued.is_some_and(|issued| {
+        live.certificate()
+            .is_some_and(|own| own.fingerprint != *issued)
+    })
 }
 
 /// A user's CA is used as it is, and renewed by its user.
 fn users(wish: &Wish<'_>, current: &CertificateFacts, now: Timestamp) -> Need {
     if now <= current.not_after {
-        return Need::Nothing { until: current.not_after };
+        return Need::Nothing {
+            until: current.not_after,
+        };
     }
     Need::Refuse(Verdict::error(
         READY,
@@ -186,14 +239,22 @@ fn users(wish: &Wish<'_>, current: &CertificateFacts, now: Timestamp) -> Need {
 }
 
 /// The CA's certificate, if it can sign, or why it cannot.
-fn usable(live: &SecretFacts) -> Result<&CertificateFacts, String> {
-    let current =
-        live.certificate().ok_or_else(|| "its content was no certificate".to_owned())?;
-    let pair = live.pair.as_ref().ok_or_else(|| "a file was missing".to_owned())?;
+pub(super) fn usable(live: &SecretFacts) -> Result<&CertificateFacts, String> {
+    let current = live
+        .certificate()
+        .ok_or_else(|| "its content was no certificate".to_owned())?;
+    let pair = live
+        .pair
+        .as_ref()
+        .ok_or_else(|| "a file was missing".to_owned())?;
     if let Some(error) = &pair.key_error {
         return Err(format!("its content was broken: {error}"));
     }
-    if current.is_ca { Ok(current) } else { Err("signing changed".to_owned()) }
+    if current.is_ca {
+        Ok(current)
+    } else {
+        Err("it was no CA's".to_owned())
+    }
 }
 
 /// A leaf that a lost CA has signed: nothing is minted silently while one lives (`design.md` §5). A person who asks for
@@ -219,13 +280,16 @@ pub(super) fn orphan<'w>(
 }
 
 /// What is said of a CA whose key is gone.
-pub(super) fn lost(wish: &Wish<'_>, leaf: &str, how: &str) -> Verdict {
-    let overwrite = if wish.renew.is_some() { " --overwrite" } else { "" };
-    // Another value than any before: the command is copied.
-    let value = wish.renew.map_or_else(|| "now".to_owned(), |last| format!("{last}-again"));
+pub(super) fn lost(wish: &Wish<'_>, leaf: &str, what: &str) -> Verdict {
+    // Another value than the last, ready to be copied.
+    let (overwrite, value) = match wish.renew.map(String::as_str) {
+        None => ("", "now"),
+        Some("now") => (" --overwrite", "again"),
+        Some(_) => (" --overwrite", "now"),
+    };
     let message = format!(
-        "secret \"{0}\" is gone while certificates of it live (\"{leaf}\"){how}: restore it from a backup, or ask for a \
-         new CA with: kubectl annotate certificate {0}{overwrite} {1}={value}",
+        "secret \"{0}\" {what} while certificates of it live (\"{leaf}\"): restore it from a backup, or ask for a new CA \
+         with: kubectl annotate certificate {0}{overwrite} {1}={value}",
         wish.name,
         labels::RENEW
     );

@@ -24,7 +24,10 @@ pub(super) fn need(wish: &Wish<'_>, live: &SecretFacts, ca: &SecretFacts, env: &
     let kept = fingerprints(kept(live, ca, env));
     let renew = |why: String| Need::Renew {
         why,
-        legacy: Legacy { roots: kept.clone(), ..Legacy::default() },
+        legacy: Legacy {
+            roots: kept.clone(),
+            ..Legacy::default()
+        },
     };
     let (Some(current), Some(authority)) = (live.certificate(), ca.certificate()) else {
         return renew("its content was no certificate".to_owned());
@@ -37,7 +40,11 @@ pub(super) fn need(wish: &Wish<'_>, live: &SecretFacts, ca: &SecretFacts, env: &
     }
     if !is_signed_by(live, authority) {
         let is_done = is_vouched_for(ca, live.trusted()) || env.now > current.not_after;
-        return if is_done { renew(changed(wish)) } else { follow(wish, live, ca, env, renew) };
+        return if is_done {
+            renew(changed(wish))
+        } else {
+            follow(wish, live, ca, env, renew)
+        };
     }
     let renewal = life::renewal(current);
     // At the end of its CA's life a new one would end with the old one.
@@ -49,11 +56,20 @@ pub(super) fn need(wish: &Wish<'_>, live: &SecretFacts, ca: &SecretFacts, env: &
         let until = if gains { renewal } else { current.not_after };
         let end = bundled(live).map(|since| life::after(since, env.config.leaf_seconds));
         let end = end.filter(|_| !kept.is_empty());
-        return Need::Nothing { until: end.map_or(until, |end| until.min(end)) };
+        return Need::Nothing {
+            until: end.map_or(until, |end| until.min(end)),
+        };
     }
     Need::Surround {
-        why: format!("what CA \"{}\" hands on changed", wish.ca.unwrap_or_default()),
-        legacy: Legacy { pair: true, roots: kept, ..Legacy::default() },
+        why: format!(
+            "what CA \"{}\" hands on changed",
+            wish.ca.unwrap_or_default()
+        ),
+        legacy: Legacy {
+            pair: true,
+            roots: kept,
+            ..Legacy::default()
+        },
         is_bundle: false,
     }
 }
@@ -68,7 +84,10 @@ fn follow(
 ) -> Need {
     match bundled(live).filter(|_| is_surrounded(live, ca)) {
         None => Need::Surround {
-            why: format!("{}, and both are trusted until nothing of the old one lives", changed(wish)),
+            why: format!(
+                "{}, and both are trusted until nothing of the old one lives",
+                changed(wish)
+            ),
             legacy: Legacy {
                 pair: true,
                 roots: fingerprints(live.trusted()),
@@ -79,7 +98,11 @@ fn follow(
         },
         Some(since) => {
             let until = since.checked_add(PAUSE).unwrap_or(env.now);
-            if env.now < until { Need::Nothing { until } } else { renew(changed(wish)) }
+            if env.now < until {
+                Need::Nothing { until }
+            } else {
+                renew(changed(wish))
+            }
         }
     }
 }
@@ -90,7 +113,8 @@ pub(super) fn unfit(wish: &Wish<'_>, live: &SecretFacts) -> Option<String> {
         return Some("its content was no certificate".to_owned());
     };
     let pair = live.pair.as_ref();
-    if let Some(error) = pair.and_then(|pair| pair.key_error.as_ref().or(pair.chain_error.as_ref())) {
+    if let Some(error) = pair.and_then(|pair| pair.key_error.as_ref().or(pair.chain_error.as_ref()))
+    {
         return Some(format!("its content was broken: {error}"));
     }
     if pair.is_none() || live.trusted().is_empty() {
@@ -116,7 +140,8 @@ pub(super) fn kept<'w>(
 ) -> impl Iterator<Item = &'w CertificateFacts> {
     let end = bundled(live).map(|since| life::after(since, env.config.leaf_seconds));
     let now = env.now;
-    strangers(live, ca).filter(move |root| now <= root.not_after && end.is_some_and(|end| now < end))
+    strangers(live, ca)
+        .filter(move |root| now <= root.not_after && end.is_some_and(|end| now < end))
 }
 
 /// CAs that the leaf trusts and that the CA does not hand on.
@@ -135,7 +160,9 @@ pub(super) fn bundled(live: &SecretFacts) -> Option<Timestamp> {
 /// Whether the leaf has all that its CA hands on: roots in `ca.crt`, whatever stands between in `tls.crt`.
 fn is_surrounded(live: &SecretFacts, ca: &SecretFacts) -> bool {
     let is_trusted = |root: &CertificateFacts| {
-        live.trusted().iter().any(|trusted| trusted.fingerprint == root.fingerprint)
+        live.trusted()
+            .iter()
+            .any(|trusted| trusted.fingerprint == root.fingerprint)
     };
     ca.trusted().iter().all(is_trusted) && ca.chain().iter().all(|between| holds(live, between))
 }
@@ -153,5 +180,8 @@ fn changed(wish: &Wish<'_>) -> String {
 pub(super) fn fingerprints<'w>(
     certificates: impl IntoIterator<Item = &'w CertificateFacts>,
 ) -> BTreeSet<String> {
-    certificates.into_iter().map(|certificate| certificate.fingerprint.clone()).collect()
+    certificates
+        .into_iter()
+        .map(|certificate| certificate.fingerprint.clone())
+        .collect()
 }

@@ -114,7 +114,11 @@ mod tests {
         };
         assert_eq!(issued(&odd), Timestamp::MAX);
         let _ = renewal(&odd);
-        let endless = CertificateFacts { not_before: Timestamp::MIN, not_after: Timestamp::MAX, ..first };
+        let endless = CertificateFacts {
+            not_before: Timestamp::MIN,
+            not_after: Timestamp::MAX,
+            ..first
+        };
         let _ = renewal(&endless);
         assert_eq!(after(Timestamp::MAX, i64::MAX), Timestamp::MAX);
         assert_eq!(start(Timestamp::MIN), Timestamp::MIN);

@@ -57,24 +57,33 @@ pub(super) fn is_vouched_for(ca: &SecretFacts, trusted: &[CertificateFacts]) -> 
         if trusted.iter().any(|root| has_issued(root, certificate)) {
             return true;
         }
-        open.extend(chain.iter().filter(|issuer| has_issued(issuer, certificate)));
+        open.extend(
+            chain
+                .iter()
+                .filter(|issuer| has_issued(issuer, certificate)),
+        );
     }
     false
 }
 
 /// Whether the one certificate is, by names and key ids, the issuer of the other.
-pub(super) fn has_issued(issuer: &CertificateFacts, issued: &CertificateFacts) -> bool {
-    if !issuer.is_ca || issuer.subject != issued.issuer || issuer.fingerprint == issued.fingerprint {
+pub(super) fn has_issued(issuer: &CertificateFacts, certificate: &CertificateFacts) -> bool {
+    if !issuer.is_ca
+        || issuer.subject != certificate.issuer
+        || issuer.fingerprint == certificate.fingerprint
+    {
         return false;
     }
-    match (&issuer.key_id, &issued.authority_id) {
-        (Some(key), Some(authority)) => key == authority && issued.key_id.as_ref() != Some(key),
+    match (&issuer.key_id, &certificate.authority_id) {
+        (Some(key), Some(authority)) => {
+            key == authority && certificate.key_id.as_ref() != Some(key)
+        }
         // Where a certificate names itself as its issuer, names alone say nothing.
         _ => {
-            issued.subject != issued.issuer
-                || issued.key_id.is_some()
-                    && issued.authority_id.is_some()
-                    && issued.key_id != issued.authority_id
+            certificate.subject != certificate.issuer
+                || certificate.key_id.is_some()
+                    && certificate.authority_id.is_some()
+                    && certificate.key_id != certificate.authority_id
         }
     }
 }
@@ -97,10 +106,14 @@ pub(super) fn broken(
     };
     let message = format!(
         "CA \"{ca_name}\" was replaced, and the old one (\"{}\") does not vouch for it: {who} cannot verify secret \
-         \"{name}\" when it connects anew, and has to redeem a new token",
+         \"{name}\" at the next connection and must redeem a new token",
         old.subject
     );
-    Some(Verdict::error(REMOTE_TRUST, reason::REMOTE_TRUST_BROKEN, message))
+    Some(Verdict::error(
+        REMOTE_TRUST,
+        reason::REMOTE_TRUST_BROKEN,
+        message,
+    ))
 }
 
 /// How many tokens were redeemed, at most, that brought the CA of before that time.

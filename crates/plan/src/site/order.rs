@@ -54,12 +54,14 @@ impl Told {
             && are_settled(&configs, world)
             && second_router(shape, world).is_empty()
         {
+            let credentials = settle([shrunk.child(shape)], world);
             let fences = configs
                 .into_iter()
-                .filter_map(|config| fence(config.child, world));
+                .filter_map(|config| fence(config.child, world))
+                .filter(|_| !credentials.acts.is_empty());
             return Self {
                 fences: fences.collect(),
-                credentials: settle([shrunk.child(shape)], world),
+                credentials,
                 // Room that is free now may let in what did not fit before.
                 configs: self::configs(shape, claims, &shrunk, env),
                 left_out: shrunk.left_out,
@@ -137,9 +139,11 @@ fn configs(
     shape.groups().iter().map(config).collect()
 }
 
-/// Whether a configuration names a profile that the stored one does not.
+/// Whether a configuration that is to be written names a profile that the stored one does not. A stranger's under its
+/// name is not written.
 fn name_more(configs: &[Config], world: &World) -> bool {
-    configs.iter().any(|config| {
+    let is_written = |config: &&Config| !settle([config.child.clone()], world).acts.is_empty();
+    configs.iter().filter(is_written).any(|config| {
         let stored = world.config_maps.get(config.child.name());
         let named = stored.and_then(|stored| stored.profiles_named.as_ref());
         named.map_or(!config.profiles.is_empty(), |named| {

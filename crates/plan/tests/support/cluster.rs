@@ -10,6 +10,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod issue;
 mod objects;
 mod peer;
 mod pods;
@@ -27,10 +28,12 @@ use spanwire_plan::report::report;
 use spanwire_plan::{Act, Config, Env, World, names};
 use spanwire_router::credentials::digest;
 
+use issue::secret;
+pub(crate) use issue::verifies;
 pub(crate) use objects::assert_same;
 use objects::{insert, remove, whole};
 pub(crate) use peer::Peer;
-use server::{Refused, secret};
+use server::Refused;
 
 pub(crate) const NAMESPACE: &str = "west";
 
@@ -102,6 +105,34 @@ impl Cluster {
         );
     }
 
+    /// What a user writes into an annotation.
+    pub(crate) fn annotate(&mut self, kind: ObjectKind, name: &str, key: &str, value: &str) {
+        let mut object = whole(&self.world, kind, name);
+        object["metadata"]["annotations"][key] = json!(value);
+        self.put(kind, object);
+    }
+
+    /// What a user puts into the Secret of a CA: one of their own, with this path length.
+    pub(crate) fn bring_ca(&mut self, name: &str, subject: &str, path_length: Option<u32>) {
+        let ca = CertificateFacts {
+            path_length,
+            ..self.certificate(subject, subject, true)
+        };
+        let old = self
+            .world
+            .secrets
+            .get(name)
+            .map(|facts| facts.metadata.clone());
+        let metadata = match old {
+            Some(old) => ObjectMeta {
+                resource_version: Some(self.tick()),
+                ..old
+            },
+            None => self.fresh(ObjectKind::Secret, name),
+        };
+        self.world.secrets.insert(secret(metadata, &ca, &ca));
+    }
+
     /// What a user deletes.
     pub(crate) fn delete(&mut self, kind: ObjectKind, name: &str) {
         remove(&mut self.world, kind, name);
@@ -111,7 +142,10 @@ impl Cluster {
     /// A Secret that a user brings: a good client credential.
     pub(crate) fn bring_credential(&mut self, name: &str) {
         let ca = self.certificate("CA", "CA", true);
-        let leaf = self.certificate(name, "CA", false);
+        let leaf = CertificateFacts {
+            authority_id: ca.key_id.clone(),
+            ..self.certificate(name, "CA", false)
+        };
         let metadata = self.fresh(ObjectKind::Secret, name);
         self.world.secrets.insert(secret(metadata, &leaf, &ca));
     }
@@ -299,6 +333,7 @@ impl Cluster {
     }
 
     fn certificate(&mut self, subject: &str, issuer: &str, is_ca: bool) -> CertificateFacts {
+        let key = self.tick();
         CertificateFacts {
             subject: subject.to_owned(),
             issuer: issuer.to_owned(),
@@ -310,8 +345,8 @@ impl Cluster {
             path_length: is_ca.then_some(1),
             not_before: self.now - SignedDuration::from_hours(1),
             not_after: self.now + SignedDuration::from_hours(24 * 365),
-            key_id: None,
-            authority_id: None,
+            key_id: Some(key.clone()),
+            authority_id: is_ca.then_some(key),
             fingerprint: digest(self.tick().as_bytes()),
         }
     }

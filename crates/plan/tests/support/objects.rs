@@ -117,7 +117,7 @@ fn essence(world: &World) -> Value {
 }
 
 fn strip(value: &mut Value) {
-    const CHANCE: [&str; 17] = [
+    const CHANCE: [&str; 20] = [
         "uid",
         "resourceVersion",
         "creationTimestamp",
@@ -135,6 +135,9 @@ fn strip(value: &mut Value) {
         "replicaSets",
         "reports",
         "size",
+        "keyId",
+        "authorityId",
+        "signers",
     ];
     match value {
         Value::Object(map) => {

@@ -5,7 +5,8 @@ use spanwire_plan::plan::{ObjectKind, Redeem, StoredLink};
 use spanwire_plan::world::{Attempt, Outcome};
 
 use super::Cluster;
-use super::server::{Refused, secret};
+use super::issue::secret;
+use super::server::Refused;
 
 /// The grant server of another site.
 #[derive(Clone)]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
-use spanwire_plan::facts::{CertificateFacts, FileFacts, PairFacts, SecretFacts};
-use spanwire_plan::plan::{Child, Content, Issue, Live, Nudge, ObjectKind, Ref};
+use spanwire_plan::facts::FileFacts;
+use spanwire_plan::plan::{Child, Content, Live, Nudge, ObjectKind, Ref};
 use spanwire_plan::{Act, labels};
 use spanwire_router::config::{CONFIG_FILE, Document};
 use spanwire_router::credentials::{PROFILES_FILE, Profiles, digest};
@@ -45,7 +45,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn check(&self, kind: ObjectKind, name: &str, live: &Live) -> Result<(), Refused> {
+    pub(super) fn check(&self, kind: ObjectKind, name: &str, live: &Live) -> Result<(), Refused> {
         let Some(stored) = self.world.live(kind, name) else {
             return Err(Refused(format!("{name} is gone")));
         };
@@ -184,51 +184,6 @@ impl Cluster {
         Ok(())
     }
 
-    fn issue(&mut self, issue: &Issue) -> Result<(), Refused> {
-        let name = issue.secret.name().to_owned();
-        let old = self
-            .world
-            .secrets
-            .get(&name)
-            .map(|facts| facts.metadata.clone());
-        match &issue.live {
-            Some(live) => self.check(ObjectKind::Secret, &name, live)?,
-            None if old.is_some() => return Err(Refused(format!("{name} exists"))),
-            None => {}
-        }
-        let signer = match &issue.signer {
-            None => None,
-            Some(source) => {
-                let facts = self.world.secrets.get(&source.secret);
-                let moved = || Refused(format!("{} has moved on", source.secret));
-                let facts = facts.ok_or_else(moved)?;
-                if facts.metadata.resource_version.as_deref() != Some(&source.resource_version) {
-                    return Err(moved());
-                }
-                Some(facts.certificate().unwrap().clone())
-            }
-        };
-        let subject: String = issue.subject.chars().take(64).collect();
-        let issuer = signer
-            .as_ref()
-            .map_or(subject.clone(), |signer| signer.subject.clone());
-        let is_ip = |host: &&String| host.parse::<std::net::IpAddr>().is_ok();
-        let leaf = CertificateFacts {
-            dns: issue.hosts.iter().cloned().collect(),
-            ips: issue.hosts.iter().filter(is_ip).cloned().collect(),
-            client: issue.client,
-            server: issue.server,
-            not_before: issue.not_before,
-            not_after: issue.not_after,
-            ..self.certificate(&subject, &issuer, signer.is_none())
-        };
-        let ca = signer.unwrap_or_else(|| leaf.clone());
-        let mut metadata = self.metadata(&issue.secret, old.as_ref());
-        metadata.resource_version = Some(self.tick());
-        self.world.secrets.insert(secret(metadata, &leaf, &ca));
-        Ok(())
-    }
-
     fn nudge(&mut self, nudge: &Nudge) -> Result<(), Refused> {
         let pod = self.world.pods.get(&nudge.pod).cloned();
         let Some(mut pod) = pod.filter(|pod| pod.metadata.uid.as_ref() == Some(&nudge.uid)) else {
@@ -282,42 +237,6 @@ impl Cluster {
             remove(&mut self.world, kind, &name);
             self.texts.remove(&(kind, name));
         }
-    }
-}
-
-/// A credential's Secret, as facts.
-pub(super) fn secret(
-    metadata: ObjectMeta,
-    leaf: &CertificateFacts,
-    ca: &CertificateFacts,
-) -> SecretFacts {
-    let file = |content: &str, size: usize, certificates: Vec<CertificateFacts>| FileFacts {
-        size,
-        sha256: digest(content.as_bytes()),
-        certificates,
-        error: None,
-    };
-    let files = [
-        ("ca.crt", file(&ca.fingerprint, 615, vec![ca.clone()])),
-        (
-            "tls.key",
-            file(&format!("key of {}", leaf.fingerprint), 227, Vec::new()),
-        ),
-        ("tls.crt", file(&leaf.fingerprint, 631, vec![leaf.clone()])),
-    ];
-    SecretFacts {
-        metadata,
-        type_: "kubernetes.io/tls".to_owned(),
-        files: files
-            .map(|(name, file)| (name.to_owned(), file))
-            .into_iter()
-            .collect(),
-        pair: Some(PairFacts {
-            key_error: None,
-            chain_error: None,
-            signers: BTreeSet::from([ca.fingerprint.clone()]),
-        }),
-        profiles: None,
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::entity::{Connector, Entity, Listener, SslProfile};
 use serde_json::{Map, Value};
 
-/// Whether a live entity is what is wanted: an attribute with a known default counts as that when it is absent, any other
-/// is compared only where it is wanted, and nothing that the router adds by itself is looked at.
+/// Whether a live entity is what is wanted: an attribute with a known default counts as that when
+/// it is absent, any other is compared only where it is wanted, and nothing that the router adds by
+/// itself is looked at.
 pub fn matches(wanted: &Entity, live: &Entity) -> bool {
     match (wanted, live) {
         (Entity::SslProfile(wanted), Entity::SslProfile(live)) => profile_matches(wanted, live),
