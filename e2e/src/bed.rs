@@ -124,7 +124,7 @@ fn own() -> Result<Cluster> {
     tools::prepare(Install::Refused, say)?;
     let binaries: Binaries = binaries::control_plane(say)?;
     let programs = images::build(say)?;
-    let name = format!("test-{}", std::process::id());
+    let name = own_name();
     let wanted = Wanted {
         name: &name,
         has_node: true,
@@ -139,6 +139,21 @@ fn own() -> Result<Cluster> {
     equip(&cluster)?;
     furnish(&cluster, &archives)?;
     Ok(cluster)
+}
+
+/// A folder for each test program: `target/debug/deps/walk-0123456789abcdef` is `test-walk`.
+fn own_name() -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let stem = program
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    format!(
+        "test-{}",
+        stem.rsplit_once('-')
+            .map_or(stem.as_str(), |(name, _)| name)
+    )
 }
 
 fn read(path: &Path) -> Result<Bed> {

@@ -16,7 +16,7 @@ use crate::pki::Pki;
 use crate::residue::Claim;
 use crate::{Say, images, install, interrupt, node, wait, workspace};
 
-const NODE_WITHIN: Duration = Duration::from_mins(1);
+const NODE_WITHIN: Duration = Duration::from_mins(3);
 
 /// What kind of cluster is wanted.
 #[derive(Clone, Copy, Debug)]

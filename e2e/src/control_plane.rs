@@ -15,7 +15,7 @@ use crate::network::{self, Place};
 use crate::pki::Pki;
 use crate::wait;
 
-const READY_WITHIN: Duration = Duration::from_mins(1);
+const READY_WITHIN: Duration = Duration::from_mins(3);
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Where a cluster's programs find each other and their files.

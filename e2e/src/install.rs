@@ -13,7 +13,7 @@ use crate::{interrupt, wait, workspace};
 pub const NAMESPACE: &str = "spanwire";
 /// The operator's Deployment.
 pub const DEPLOYMENT: &str = "spanwire-controller";
-const READY_WITHIN: Duration = Duration::from_secs(90);
+const READY_WITHIN: Duration = Duration::from_mins(3);
 
 /// What is put into the manifests of `config/default`.
 #[derive(Clone, Debug, Default)]

@@ -14,7 +14,9 @@ use crate::images;
 use crate::wait;
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_mins(1);
+/// See statfs(2).
+const OVERLAYFS_SUPER_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 const CNI_PLUGINS: &str = "/usr/lib/cni";
 
 /// Starts containerd and imports the image that holds pods' namespaces open.
@@ -25,7 +27,10 @@ pub fn containerd(ground: &Ground<'_>, pause: &Path) -> Result<Daemon> {
         &cni(&ground.place.pods()),
     )?;
     let config = ground.dir.join("state/containerd.toml");
-    write(&config, &containerd_config(&network))?;
+    write(
+        &config,
+        &containerd_config(&network, is_overlay(ground.dir)?),
+    )?;
 
     let mut command = ground.program("containerd");
     command.arg("--config").arg(&config);
@@ -126,8 +131,14 @@ fn cni(pods: &str) -> Value {
     })
 }
 
+/// Whether files there are on an overlay, as inside a container; the kernel takes no second one on top of it.
+fn is_overlay(dir: &Path) -> Result<bool> {
+    let facts = rustix::fs::statfs(dir).with_context(|| format!("look at {}", dir.display()))?;
+    Ok(facts.f_type == OVERLAYFS_SUPER_MAGIC)
+}
+
 /// `restrict_oom_score_adj`: lowering the score takes CAP_SYS_RESOURCE, which containers of CI systems often lack.
-fn containerd_config(network: &Path) -> String {
+fn containerd_config(network: &Path, is_overlay: bool) -> String {
     format!(
         r#"version = 2
 root = "/var/lib/containerd"
@@ -148,7 +159,7 @@ bin_dir = "{CNI_PLUGINS}"
 conf_dir = "{network}"
 
 [plugins."io.containerd.grpc.v1.cri".containerd]
-snapshotter = "overlayfs"
+snapshotter = "{snapshotter}"
 
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
@@ -157,6 +168,7 @@ runtime_type = "io.containerd.runc.v2"
 SystemdCgroup = false
 "#,
         pause = images::PAUSE,
+        snapshotter = if is_overlay { "native" } else { "overlayfs" },
         network = network.display(),
     )
 }

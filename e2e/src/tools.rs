@@ -38,34 +38,33 @@ pub enum Install {
 
 /// Makes sure that a cluster can start here; installs Debian packages that are missing, if it may.
 pub fn prepare(install: Install, say: Say<'_>) -> Result<()> {
-    let mut missing: Vec<&str> = PROGRAMS
-        .iter()
-        .filter(|(program, _)| !is_present(program))
-        .map(|(_, package)| *package)
-        .collect();
-    missing.dedup();
-    let is_root = rustix::process::geteuid().is_root();
+    let missing = missing();
     if !missing.is_empty() {
         let packages = missing.join(" ");
-        if install == Install::Refused || !is_root {
+        if install == Install::Refused || !is_root() {
             bail!(
                 "these packages are missing: {packages}\n  as root: apt-get install --no-install-recommends {packages}"
             );
         }
         say(&format!("installing {packages}"));
         apt_get(&["update"])?;
-        apt_get(
-            &[
-                &["install", "--yes", "--no-install-recommends"],
-                &missing[..],
-            ]
-            .concat(),
-        )?;
+        let install = ["install", "--yes", "--no-install-recommends"];
+        apt_get(&[&install, &missing[..]].concat())?;
+        if !self::missing().is_empty() {
+            bail!(
+                "{packages} installed, yet not all of their programs are found: is /usr/sbin on the PATH?"
+            );
+        }
     }
-    if !is_root {
+    if !is_root() {
         bail!("a cluster with a node makes namespaces and mounts: run this as root");
     }
     Ok(())
+}
+
+/// Whether we may make namespaces and mounts.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// Whether Go is here and new enough to fetch the version that the module asks for.
@@ -101,14 +100,18 @@ fn apt_get(args: &[&str]) -> Result<()> {
     command::output(&mut command, INSTALL_WITHIN).map(drop)
 }
 
+/// The packages of all programs that are not here.
+fn missing() -> Vec<&'static str> {
+    let absent = PROGRAMS.iter().filter(|(program, _)| !is_present(program));
+    let mut packages: Vec<&str> = absent.map(|(_, package)| *package).collect();
+    packages.dedup();
+    packages
+}
+
 fn is_present(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|folder| {
-            // An absolute program replaces the folder.
-            folder.join(Path::new(program)).exists()
-        })
+    // An absolute program replaces the folder.
+    std::env::split_paths(&path).any(|folder| folder.join(Path::new(program)).exists())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use spanwire_e2e::scene::{self, Scene, ours, text};
-use spanwire_e2e::{rest, workspace};
+use spanwire_e2e::{rest, tally, wait, workspace};
 
 /// For how long a settled world is watched.
 const REST: Duration = Duration::from_secs(10);
@@ -50,15 +50,18 @@ fn a_settled_world_stays_and_comes_back() -> Result<()> {
         scene.holds("securedaccess", "collector", "Ready")?;
         scene.holds("certificate", "collector-client", "Ready")?;
         scene.holds("accessgrant", "for-the-east", "Ready")?;
+        routers_meet(scene)?;
         rests(scene)?;
 
         for (kind, name, patch) in damages() {
             damage_is_repaired(scene, kind, name, &patch)
                 .with_context(|| format!("{kind} {name} after {patch}"))?;
         }
+        routers_meet(scene)?;
         rests(scene)?;
 
         foreign_fields_stay(scene)?;
+        routers_meet(scene)?;
         rests(scene)
     })
 }
@@ -124,6 +127,19 @@ fn rests(scene: &Scene) -> Result<()> {
     let namespaces = [scene.namespace.as_str()];
     rest::reached(scene.bed, &namespaces)?;
     rest::lasts(scene.bed, &namespaces, REST)
+}
+
+/// Waits until the two routers of the site are linked: a router takes its time before it dials again, and its report
+/// that a link is up is news.
+fn routers_meet(scene: &Scene) -> Result<()> {
+    wait::until("the two routers to be linked", scene::WITHIN, || {
+        let reports = tally::reports(&scene.kubectl, &scene.namespace)?;
+        let links = reports
+            .values()
+            .filter_map(|report| report.links.get("skupper-router"));
+        let is_up = links.into_iter().any(|link| link.up);
+        Ok(is_up.then_some(()))
+    })
 }
 
 /// Plays the load balancer that this cluster lacks.

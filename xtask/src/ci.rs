@@ -12,7 +12,7 @@ use crate::{codegen, tidy};
 const WITHIN: Duration = Duration::from_hours(1);
 
 /// Runs every check; the tests come last, and their count is the last line.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run() -> Result<bool> {
     let steps = Steps::default();
     let root = workspace::root();
     steps.run("format", |_| cargo_passes(&["fmt", "--all", "--check"]))?;

@@ -24,7 +24,7 @@ use scenario::Scenario;
 
 const NAME: &str = "demo";
 const SCRIPT: &str = "e2e/scenarios/two-sites.sh";
-const LINKED_WITHIN: Duration = Duration::from_mins(1);
+const LINKED_WITHIN: Duration = Duration::from_mins(2);
 /// How long nothing of ours may write before the world counts as settled, and how long that is waited for.
 const QUIET: Duration = Duration::from_secs(2);
 const QUIET_WITHIN: Duration = Duration::from_secs(20);
@@ -87,7 +87,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let scenario = Scenario::read(&script)?;
     let (ground, kubernetes) = ground(args, &steps)?;
     let kubectl = ground.kubectl();
-    let seen = play(&steps, &ground, &kubectl, &scenario)?;
+    let seen = play(&steps, &ground, &kubectl, &scenario).inspect_err(|error| {
+        // What was asked for in writing is given also when it went wrong.
+        if let Some(path) = &args.report {
+            let failure =
+                json!({"linked": false, "error": format!("{error:#}"), "seconds": steps.seconds()});
+            let _ = std::fs::write(path, failure.to_string());
+        }
+    });
+    let seen = seen.with_context(|| format!("see {}", folder().join("logs").display()))?;
 
     println!("\n{}", picture::draw(&seen.network));
     println!("   {}\n", counts(&seen));

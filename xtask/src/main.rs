@@ -52,16 +52,18 @@ enum Task {
 fn main() -> ExitCode {
     let task = Cli::parse().task;
     let done = interrupt::listen().and_then(|()| match task {
-        Task::Demo(args) => demo::run(&args),
-        Task::Up(args) => up::run(&args),
-        Task::Down(args) => up::down(&args),
+        Task::Demo(args) => demo::run(&args).map(|()| true),
+        Task::Up(args) => up::run(&args).map(|()| true),
+        Task::Down(args) => up::down(&args).map(|()| true),
         Task::Test(args) => test::run(&args),
         Task::Ci => ci::run(),
-        Task::Codegen { check } => codegen::run(check, workspace::root()),
-        Task::Tidy => tidy::run(workspace::root()),
+        Task::Codegen { check } => codegen::run(check, workspace::root()).map(|()| true),
+        Task::Tidy => tidy::run(workspace::root()).map(|()| true),
     });
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        // What failed has been counted, on the last line.
+        Ok(false) => ExitCode::FAILURE,
         Err(_) if interrupt::is_asked() => {
             eprintln!("interrupted: nothing is left running");
             ExitCode::from(130)

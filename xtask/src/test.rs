@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 use spanwire_e2e::bed::{self, Bed};
 use spanwire_e2e::cluster::Cluster;
-use spanwire_e2e::{command, skip, workspace};
+use spanwire_e2e::{command, skip, tools, workspace};
 
 use crate::progress::Steps;
 use crate::raise;
@@ -49,24 +49,28 @@ struct Batch {
     arguments: Vec<String>,
 }
 
-/// Runs what was asked for; the last line says how many tests passed and failed.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let batches = batches(&targets()?, &args.which);
-    let cluster = batches
-        .iter()
-        .any(Batch::needs_bed)
-        .then(make_bed)
-        .transpose()?;
+/// Runs what was asked for, the cheapest first, and says whether all of it passed; the last line that it prints counts.
+pub(crate) fn run(args: &Args) -> Result<bool> {
     let mut counts: BTreeMap<usize, Count> = BTreeMap::new();
-    for batch in &batches {
-        let count = batch.run(args, cluster.as_ref().map(|(_, file)| file.as_path()))?;
+    let mut bed = None;
+    for batch in batches(&targets()?, &args.which) {
+        let count = if !batch.needs_bed() {
+            batch.run(args, None)?
+        } else if tools::is_root() {
+            if bed.is_none() {
+                bed = Some(make_bed()?);
+            }
+            batch.run(args, bed.as_ref().map(|(_, file)| file.as_path()))?
+        } else {
+            batch.skip("only root can make the namespaces of a cluster")
+        };
         let order = TIERS
             .iter()
             .position(|tier| *tier == batch.tier)
             .unwrap_or_default();
         *counts.entry(order).or_default() += count;
     }
-    drop(cluster);
+    drop(bed);
 
     println!();
     let mut total = Count::default();
@@ -75,13 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         total += count;
     }
     println!("{}", total.line());
-    if total.failed > 0 {
-        bail!("{} tests failed", total.failed);
-    }
-    if total.passed == 0 {
-        bail!("no test ran");
-    }
-    Ok(())
+    Ok(total.failed == 0 && total.passed > 0)
 }
 
 /// The cluster that the test programs share, and the file that says where it is.
@@ -190,6 +188,20 @@ fn tier_of(test: &str) -> &'static str {
 impl Batch {
     fn needs_bed(&self) -> bool {
         matches!(self.tier, "api" | "pod" | "story")
+    }
+
+    /// Counts each of its test programs as skipped.
+    fn skip(&self, reason: &str) -> Count {
+        let programs = self
+            .arguments
+            .iter()
+            .filter(|argument| argument.starts_with("--test="))
+            .count();
+        println!("\n── {} ── skipped: {reason}", self.tier);
+        Count {
+            skipped: programs,
+            ..Count::default()
+        }
     }
 
     fn run(&self, args: &Args, bed: Option<&Path>) -> Result<Count> {

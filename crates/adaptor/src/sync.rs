@@ -71,6 +71,8 @@ pub(crate) struct Sync {
     /// What is wanted and cannot be tried yet.
     waiting: Vec<Refused>,
     settled: bool,
+    /// When connections with an older credential are to be closed.
+    retirement: Option<Instant>,
     /// The last failure to reach the router that was logged: each is told once.
     told: Option<String>,
     /// Since when the router cannot be reached.
@@ -96,6 +98,7 @@ impl Sync {
             router: RouterReport::default(),
             waiting: Vec::new(),
             settled: false,
+            retirement: None,
             told: None,
             lost: None,
             pause: FIRST_PAUSE,
@@ -146,7 +149,11 @@ impl Sync {
         let mut resync = Instant::now() + RESYNC;
         loop {
             self.health.beat();
-            let due = [self.refusals.next_due(), self.desired.again()];
+            let due = [
+                self.refusals.next_due(),
+                self.desired.again(),
+                self.retirement,
+            ];
             let due = due.into_iter().flatten().fold(resync, Instant::min);
             tokio::select! {
                 error = router.lost() => return Err(error),

@@ -111,8 +111,9 @@ pub mod reason {
     /// trusts the old one, so none is made by itself: restore the Secret, or ask for a new CA with the annotation that
     /// the message names.
     pub const CA_LOST: &str = "CaLost";
-    /// The CA has a new key, and remote sites may know only the old one. The message says how many of them must redeem
-    /// a new token.
+    /// Of `RemoteTrust`: the CA was replaced by one that it does not vouch for, and remote sites may know only the old
+    /// one. The message says how many of them must redeem a new token, as far as that can be told. It ends with the last
+    /// certificate of the old CA.
     pub const REMOTE_TRUST_BROKEN: &str = "RemoteTrustBroken";
     /// The CA was made with path length 0, so its successor cannot be vouched for by it. Give the remote sites the new
     /// CA before this one is replaced.

@@ -220,21 +220,20 @@ impl Workshop {
         if !settle::is_ours(child, &live) {
             return Err(CarryOut::FindStranger { kind, name });
         }
-        let carries = |labels: Option<&BTreeMap<String, String>>| {
-            labels.is_some_and(|labels| labels.contains_key(labels::PART_OF))
+        // Secrets and ConfigMaps are watched whatever they carry; the rest by this label.
+        let is_watched = matches!(child.kind, ObjectKind::Secret | ObjectKind::ConfigMap);
+        let part_of = |labels: Option<&BTreeMap<String, String>>| {
+            labels.and_then(|labels| labels.get(labels::PART_OF).cloned())
         };
-        if carries(live.labels.as_ref()) || !carries(object.metadata.labels.as_ref()) {
+        let wanted = part_of(object.metadata.labels.as_ref());
+        if is_watched || wanted.is_none() || part_of(live.labels.as_ref()) == wanted {
             return Err(CarryOut::FindOwn { kind, name });
         }
         let precondition = Live {
             take_over: true,
             ..Live::of(&live)
         };
-        if child.kind == ObjectKind::Secret {
-            self.merge(child, &precondition).await
-        } else {
-            self.apply(child, &precondition).await
-        }
+        self.apply(child, &precondition).await
     }
 
     async fn apply(&self, child: &Child, live: &Live) -> Result<(), CarryOut> {

@@ -44,11 +44,12 @@ pub struct Door {
 }
 
 impl Door {
-    /// Serves grants on `listener` until `stop`.
+    /// Serves grants on `listener` until `stop`: in `serving` what has to come to its end, in `tasks` what has not.
     pub fn open(
         self,
         listener: TcpListener,
         stop: CancellationToken,
+        serving: &mut JoinSet<()>,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), ServeCertificate> {
         let (events, waiting) = channel(WAITING);
@@ -68,7 +69,7 @@ impl Door {
             terms,
             self.metrics,
         ));
-        tasks.spawn(async move { grants.run(listener, &served, stop).await });
+        serving.spawn(async move { grants.run(listener, &served, stop).await });
         Ok(())
     }
 }

@@ -44,6 +44,13 @@ const NEWS: Duration = Duration::from_secs(5);
 /// step of it would be read by nobody.
 const LASTING: Duration = Duration::from_millis(300);
 
+/// How many passes in a row may write before the status is told although more news is on its way.
+const BUSY: u32 = 12;
+/// How many objects are remembered.
+const REMEMBERED: usize = 16 * 1024;
+/// How soon a replica that does not lead looks whether it does.
+const TURN: Duration = Duration::from_secs(30);
+
 /// An object, as the shell remembers it between passes.
 type Key = (ObjectKind, String, String);
 
@@ -68,6 +75,8 @@ pub struct Shell {
     failures: Mutex<HashMap<Key, u32>>,
     /// Since when objects have had a status to tell that is on the way to Ready.
     untold: Mutex<HashMap<Key, Instant>>,
+    /// How often objects had something to write in a row.
+    busy: Mutex<HashMap<Key, u32>>,
 }
 
 /// A kind whose objects the World holds.
@@ -106,6 +115,7 @@ impl Shell {
             places: Semaphore::new(CONCURRENCY),
             failures: Mutex::default(),
             untold: Mutex::default(),
+            busy: Mutex::default(),
         }
     }
 
@@ -115,7 +125,7 @@ impl Shell {
             return Action::await_change();
         };
         if !self.leading.is_leading() {
-            return Action::await_change();
+            return Action::requeue(TURN);
         }
         let began = Instant::now();
         let pass = AssertUnwindSafe(self.pass::<K>(namespace, name)).catch_unwind();
@@ -128,7 +138,7 @@ impl Shell {
         );
         let trouble = match answer {
             Ok(Ok(Ok(next))) => {
-                self.failures().remove(&key);
+                bounded(&self.failures).remove(&key);
                 return next.map_or_else(Action::await_change, Action::requeue);
             }
             Ok(Ok(Err(trouble))) => trouble,
@@ -139,6 +149,11 @@ impl Shell {
             return Action::requeue(NEWS);
         }
         let wait = self.back_off(key);
+        // What failed waits; what else the plan wanted to see to does not.
+        let wait = match &trouble {
+            Trouble::Act { again, .. } => again.map_or(wait, |again| wait.min(again)),
+            _ => wait,
+        };
         tracing::warn!(kind = ?K::KIND, namespace, name, error = %trouble, again = ?wait, "Failed");
         Action::requeue(wait)
     }
@@ -164,7 +179,7 @@ impl Shell {
             Some(Object::Fits(object)) => {
                 let plan = object.plan(&world, &env);
                 let outcome = self.workshop.carry_out(&plan).await;
-                if outcome.is_all_news() {
+                if outcome.is_all_news() && self.expects_rest(K::KIND, object) {
                     // What was written walks in by its watch at once, and the pass that it starts tells what is true
                     // then: a status for the moment between would be told to nobody.
                     self.announce(object, &outcome).await;
@@ -174,6 +189,9 @@ impl Shell {
                 let generation = object.meta().generation.unwrap_or_default();
                 self.announce(object, &outcome).await;
                 let live = live.get("status");
+                if !outcome.is_all_news() {
+                    bounded(&self.busy).remove(&key(K::KIND, object));
+                }
                 let lasting = self.tell(K::KIND, object, live, generation, &plan, &outcome);
                 let lasting = lasting.await?;
                 let again = verdict(&plan, outcome)?;
@@ -193,6 +211,16 @@ impl Shell {
                     .await
             }
         }
+    }
+
+    /// Whether this object may still come to rest by its own writes. A site takes half a dozen passes; what is written over
+    /// and over is changed back by somebody else, and then the status has to be told all the same.
+    fn expects_rest<K: Resource<DynamicType = ()>>(&self, kind: ObjectKind, object: &K) -> bool {
+        let key = key(kind, object);
+        let mut busy = bounded(&self.busy);
+        let count = busy.entry(key).or_default();
+        *count += 1;
+        *count <= BUSY
     }
 
     async fn announce<K: Resource<DynamicType = ()>>(&self, object: &K, outcome: &Outcome) {
@@ -224,27 +252,25 @@ impl Shell {
             return Ok(None);
         };
         let live = live.unwrap_or(&Value::Null);
-        let key = (
-            kind,
-            object.namespace().unwrap_or_default(),
-            object.name_any(),
-        );
+        let key = key(kind, object);
         let Some(told) = self.status(live, generation, status, outcome) else {
-            self.untold().remove(&key);
+            bounded(&self.untold).remove(&key);
             return Ok(None);
         };
         let is_ready = |status: Option<&Value>| status.and_then(Value::as_str) == Some("Ready");
         let is_on_the_way = !is_ready(live.get("status")) && !is_ready(told.status.get("status"));
         if is_on_the_way && outcome.failures.is_empty() {
-            let since = *self
-                .untold()
+            let since = *bounded(&self.untold)
                 .entry(key.clone())
                 .or_insert_with(Instant::now);
             if since.elapsed() < LASTING {
                 return Ok(Some(LASTING));
             }
         }
-        self.untold().remove(&key);
+        bounded(&self.untold).remove(&key);
+        if !self.leading.is_leading() {
+            return Err(Trouble::Moved);
+        }
         let events = told.events.clone();
         let answer = self.publisher.publish(object, told).await;
         let result = if answer.is_ok() {
@@ -303,7 +329,7 @@ impl Shell {
 
     /// How long this object waits: doubled at each failure in a row, capped, with jitter.
     fn back_off(&self, key: Key) -> Duration {
-        let mut failures = self.failures();
+        let mut failures = bounded(&self.failures);
         let count = failures.entry(key).or_default();
         let wait = PAUSE
             .1
@@ -312,14 +338,24 @@ impl Shell {
         let jitter = u32::try_from(nonce() % 256).unwrap_or_default();
         wait + wait / 1024 * jitter
     }
+}
 
-    fn failures(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn key<K: Resource<DynamicType = ()>>(kind: ObjectKind, object: &K) -> Key {
+    (
+        kind,
+        object.namespace().unwrap_or_default(),
+        object.name_any(),
+    )
+}
 
-    fn untold(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+/// What is remembered between passes. Objects that are gone are not taken out one by one: beyond so many, counting begins
+/// anew.
+fn bounded<T>(memory: &Mutex<HashMap<Key, T>>) -> MutexGuard<'_, HashMap<Key, T>> {
+    let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+    if memory.len() > REMEMBERED {
+        memory.clear();
     }
+    memory
 }
 
 /// Why a pass did not get through.
@@ -329,8 +365,12 @@ enum Trouble {
     Moved,
     #[error("could not publish the status: {0}")]
     Publish(CallServer),
-    #[error("{0}")]
-    Act(String),
+    #[error("{message}")]
+    Act {
+        message: String,
+        /// When the plan wanted to look again in any case.
+        again: Option<Duration>,
+    },
     #[error("the pass took longer than {0:?}")]
     TooLong(Duration),
     #[error("panicked: {0}")]
@@ -339,7 +379,10 @@ enum Trouble {
 
 fn verdict(plan: &Plan, outcome: Outcome) -> Result<Option<Duration>, Trouble> {
     if let Some(failure) = outcome.failures.into_iter().next() {
-        return Err(Trouble::Act(failure.message));
+        return Err(Trouble::Act {
+            message: failure.message,
+            again: plan.again,
+        });
     }
     if outcome.stale {
         return Err(Trouble::Moved);

@@ -115,6 +115,14 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Waits until nothing is under way any more. What is submitted later is not waited for.
+    pub async fn drain(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+}
+
 impl Shared {
     /// Redeems a token, and again as long as it has changed meanwhile.
     async fn work(self: Arc<Self>, redeem: Redeem) {

@@ -31,6 +31,8 @@ use crate::telemetry::{self, Health, Metrics};
 
 /// How long a stopping operator goes on serving, so that a Service has time to send its clients elsewhere.
 const DRAIN: Duration = Duration::from_secs(5);
+/// How long what has begun may take to end after that.
+const LAST: Duration = Duration::from_secs(10);
 /// The Lease that replicas agree by, in the operator's own namespace.
 const LEASE: &str = "spanwire-controller";
 /// How often the event loop says that it turns.
@@ -81,6 +83,8 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         let report = Arc::new(move |token, attempt| stores.record(token, attempt));
         Pool::new(client.clone(), clock, policy, metrics.clone(), report)
     };
+    let redemptions = pool.clone();
+    let mut serving = JoinSet::new();
     let publisher = Arc::new(Publisher::new(client.clone(), &config.name, &args.identity));
     if config.grants {
         let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, args.grant_server_port));
@@ -95,7 +99,7 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
             publisher: publisher.clone(),
             metrics: metrics.clone(),
         };
-        door.open(listener, stop.clone(), &mut tasks)?;
+        door.open(listener, stop.clone(), &mut serving, &mut tasks)?;
     }
     let lease = Lease::new(
         client.clone(),
@@ -123,7 +127,16 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
     controllers::start(&shell, leads, &mut watches, queues, &mut tasks);
     let resign = CancellationToken::new();
     let mut election = JoinSet::new();
-    election.spawn(lease.run(resign.clone()));
+    election.spawn({
+        let (filled, resign) = (watches.filled(), resign.clone());
+        async move {
+            // Who has not seen everything must not lead: a pass over half a World would take the other half for gone.
+            tokio::select! {
+                () = filled.complete() => lease.run(resign).await,
+                () = resign.cancelled() => {}
+            }
+        }
+    });
     tasks.spawn(Reader { client, stores }.run());
     let filled = watches.filled();
     tasks.spawn(async move {
@@ -146,6 +159,14 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     stop.cancel();
+    // Who has been counted gets an answer, and an answer in hand is stored.
+    let ended = async {
+        while serving.join_next().await.is_some() {}
+        redemptions.drain().await;
+    };
+    if tokio::time::timeout(LAST, ended).await.is_err() {
+        tracing::warn!("Stopped with redemptions under way");
+    }
     tracing::info!("Stopped");
     Ok(())
 }

@@ -8,9 +8,10 @@
 mod bells;
 mod bodies;
 mod codes;
+mod space;
 mod watch;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use spanwire_api::{
@@ -19,7 +20,7 @@ use spanwire_api::{
 use spanwire_plan::kinds::Changed;
 use spanwire_plan::plan::ObjectKind;
 use spanwire_plan::world::{Attempt, GrantServer, Named, Objects};
-use spanwire_plan::{Kind, Seen, World, labels, names};
+use spanwire_plan::{Seen, World, names};
 
 pub use bells::{Bells, Queue, Queues};
 pub use bodies::{Facts, GrantCredentials, Reader};
@@ -27,6 +28,7 @@ pub use codes::Codes;
 pub use watch::{Filled, Scope, Watches};
 
 use bodies::Bodies;
+use space::{Errand, Space};
 
 /// Every namespace's World.
 pub struct Stores {
@@ -45,32 +47,15 @@ struct Spaces {
     grant_server: GrantServer,
 }
 
-#[derive(Default)]
-struct Space {
-    world: Arc<World>,
-    /// Secrets and ConfigMaps whose content some object depends on.
-    wanted: BTreeSet<(ObjectKind, String)>,
-    /// Those of them that are being read.
-    reading: BTreeSet<(ObjectKind, String)>,
-    /// Objects whose pass came while something was being read.
-    deferred: BTreeSet<(ObjectKind, String)>,
-    /// The resourceVersion of each Secret and ConfigMap, as its watch tells it.
-    revisions: HashMap<(ObjectKind, String), String>,
-}
+/// A kind and a name, in a namespace.
+type Kept = (ObjectKind, String);
 
 impl Spaces {
     fn space(&mut self, namespace: &str) -> &mut Space {
-        let grant_server = self.grant_server.clone();
+        let grant_server = &self.grant_server;
         self.by_name
             .entry(namespace.to_owned())
-            .or_insert_with(|| Space {
-                world: Arc::new(World {
-                    namespace: namespace.to_owned(),
-                    grant_server,
-                    ..World::default()
-                }),
-                ..Space::default()
-            })
+            .or_insert_with(|| Space::new(namespace, grant_server.clone()))
     }
 }
 
@@ -80,6 +65,9 @@ pub trait Stored: Named + Clone + Send + Sync + 'static {
     const KIND: ObjectKind;
 
     /// Where the World holds it.
+    fn of(world: &World) -> &Objects<Self>;
+
+    /// The same, to change it.
     fn objects(world: &mut World) -> &mut Objects<Self>;
 }
 
@@ -87,6 +75,10 @@ macro_rules! stored {
     ($($type:ty, $kind:ident, $field:ident;)*) => {$(
         impl Stored for $type {
             const KIND: ObjectKind = ObjectKind::$kind;
+
+            fn of(world: &World) -> &Objects<Self> {
+                &world.$field
+            }
 
             fn objects(world: &mut World) -> &mut Objects<Self> {
                 &mut world.$field
@@ -143,14 +135,12 @@ impl Stores {
     pub fn world_for(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Arc<World>> {
         let mut spaces = self.write();
         let space = spaces.by_name.get_mut(namespace)?;
-        if space.reading.is_empty() {
-            return Some(space.world.clone());
-        }
-        space.deferred.insert((kind, name.to_owned()));
-        None
+        space
+            .admits((kind, name.to_owned()))
+            .then(|| space.world.clone())
     }
 
-    /// Names of the namespaces in which there is something of ours.
+    /// Names of the namespaces of which something is known.
     pub fn namespaces(&self) -> Vec<String> {
         self.read().by_name.keys().cloned().collect()
     }
@@ -160,53 +150,37 @@ impl Stores {
         let metadata = object.metadata();
         let namespace = metadata.namespace.clone().unwrap_or_default();
         let name = metadata.name.clone().unwrap_or_default();
-        let news = self.change(&namespace, |world| {
-            let objects = K::objects(world);
-            let known = objects
-                .get(&name)
-                .and_then(|known| known.metadata().resource_version.as_ref());
-            if known.is_some() && known == object.metadata().resource_version.as_ref() {
-                return false;
-            }
-            objects.insert(object);
-            true
-        });
-        self.tell(K::KIND, &namespace, &name, news);
+        let changed = Changed::Object(K::KIND, &name);
+        let world = self.change(&namespace, &changed, |space| space.keep(object));
+        self.follow_grant_server(&changed, &world);
     }
 
     /// Lets go of an object, and wakes who depended on it.
     pub fn forget<K: Stored>(&self, namespace: &str, name: &str) {
-        let news = self.change(namespace, |world| {
-            let gone = K::objects(world).0.remove(name);
-            if let Some(uid) = gone.as_ref().and_then(|gone| gone.metadata().uid.as_ref()) {
-                self.codes.forget(uid);
-            }
-            gone.is_some()
-        });
-        self.tell(K::KIND, namespace, name, news);
+        let changed = Changed::Object(K::KIND, name);
+        let world = self.change(namespace, &changed, |space| space.forget::<K>(name));
+        self.follow_grant_server(&changed, &world);
         self.leave(namespace);
     }
 
     /// Lets go of a namespace of which nothing is left.
     fn leave(&self, namespace: &str) {
         let mut spaces = self.write();
-        let is_bare = |space: &Space| space.revisions.is_empty() && space.world.is_bare();
-        if spaces.by_name.get(namespace).is_some_and(is_bare) {
+        if spaces.by_name.get(namespace).is_some_and(Space::is_bare) {
             spaces.by_name.remove(namespace);
         }
     }
 
     /// The names of all known objects of a kind.
     fn known<K: Stored>(&self) -> Vec<(String, String)> {
-        let mut spaces = self.write();
-        let of_space = |(namespace, space): (&String, &mut Space)| -> Vec<(String, String)> {
-            K::objects(Arc::make_mut(&mut space.world))
-                .0
-                .keys()
+        let spaces = self.read();
+        let of_space = |(namespace, space): (&String, &Space)| -> Vec<(String, String)> {
+            let names = K::of(&space.world).0.keys();
+            names
                 .map(|name| (namespace.clone(), name.clone()))
                 .collect()
         };
-        spaces.by_name.iter_mut().flat_map(of_space).collect()
+        spaces.by_name.iter().flat_map(of_space).collect()
     }
 
     /// Remembers how a redemption went, and wakes the token.
@@ -214,13 +188,11 @@ impl Stores {
         let Some(namespace) = self.codes.namespace_of_token(&token) else {
             return;
         };
-        let news = self.change(&namespace, |world| {
-            world.attempts.insert(token, attempt);
-            true
+        self.change(&namespace, &Changed::Attempt, |space| {
+            space.change(|world| {
+                world.attempts.insert(token, attempt);
+            })
         });
-        if let Some(world) = news {
-            self.bells.ring(&Changed::Attempt, &world);
-        }
     }
 
     /// Wakes every object there is: after this replica has become the leader.
@@ -230,46 +202,38 @@ impl Stores {
         }
     }
 
-    /// Changes one World; gives it back where something did change.
+    /// Changes what is known of a namespace; then, and not before, sends for bodies and rings.
     fn change(
         &self,
         namespace: &str,
-        change: impl FnOnce(&mut World) -> bool,
-    ) -> Option<Arc<World>> {
-        let mut spaces = self.write();
-        let space = spaces.space(namespace);
-        change(Arc::make_mut(&mut space.world)).then(|| space.world.clone())
+        changed: &Changed<'_>,
+        change: impl FnOnce(&mut Space) -> Errand,
+    ) -> Arc<World> {
+        let (errand, world) = {
+            let mut spaces = self.write();
+            let space = spaces.space(namespace);
+            (change(space), space.world.clone())
+        };
+        if let Some(uid) = &errand.gone {
+            self.codes.forget(uid);
+        }
+        for (body, revision) in errand.reads {
+            self.send_for(namespace, body, revision);
+        }
+        if errand.is_news {
+            self.bells.ring(changed, &world);
+        }
+        for (kind, name) in errand.woken {
+            self.bells.wake(kind, namespace, &name);
+        }
+        world
     }
 
-    fn tell(&self, kind: ObjectKind, namespace: &str, name: &str, news: Option<Arc<World>>) {
-        let Some(world) = news else { return };
-        self.want(namespace, &world);
-        self.bells.ring(&Changed::Object(kind, name), &world);
-        if namespace == self.home
-            && kind == ObjectKind::SecuredAccess
-            && name == names::GRANT_SERVER
-        {
-            self.offer_address(&world);
+    fn follow_grant_server(&self, changed: &Changed<'_>, world: &World) {
+        let access = Changed::Object(ObjectKind::SecuredAccess, names::GRANT_SERVER);
+        if world.namespace == self.home && *changed == access {
+            self.offer_address(world);
         }
-    }
-
-    /// Brings the set of wanted bodies up to date with what the objects name.
-    fn want(&self, namespace: &str, world: &World) {
-        let mut wanted = BTreeSet::new();
-        references(&world.sites, &mut wanted);
-        references(&world.links, &mut wanted);
-        references(&world.router_accesses, &mut wanted);
-        references(&world.secured_accesses, &mut wanted);
-        references(&world.certificates, &mut wanted);
-        references(&world.access_grants, &mut wanted);
-        references(&world.access_tokens, &mut wanted);
-        for deployment in world.deployments.iter() {
-            wanted.extend(Kind::references(deployment));
-        }
-        if !wanted.is_empty() {
-            wanted.insert((ObjectKind::ConfigMap, labels::CONTROL_CONFIG_MAP.to_owned()));
-        }
-        self.want_bodies(namespace, wanted);
     }
 
     /// The published address of the grant server, for every namespace.
@@ -324,12 +288,6 @@ impl Stores {
 
     fn write(&self) -> RwLockWriteGuard<'_, Spaces> {
         self.spaces.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn references<K: Kind>(objects: &Objects<Seen<K>>, wanted: &mut BTreeSet<(ObjectKind, String)>) {
-    for object in objects.fitting() {
-        wanted.extend(object.references());
     }
 }
 

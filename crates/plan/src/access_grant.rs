@@ -46,6 +46,10 @@ pub(crate) fn plan(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Plan {
         }
     }
     let mut plan = Plan::only(status);
+    let issuer = named(grant.spec.issuer.as_deref()).or(world.site().map(default_issuer));
+    let accesses = world.router_accesses.fitting();
+    let judged = accesses.map(|access| access.spec.tls_credentials.as_str());
+    credential::judge_again(&mut plan, judged.chain(issuer), world, env.now);
     if let Some(end) = end.filter(|end| *end > env.now) {
         plan.look_again(Duration::try_from(end.duration_since(env.now)).unwrap_or_default());
     }

@@ -73,10 +73,13 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
         return plan;
     };
     if !owns(&certificate.metadata, &live.metadata) {
-        return told(
+        let mut plan = told(
             vec![foreign(&wish, live, signer, env.now)],
             live.certificate(),
         );
+        let judged = [wish.name.as_str()].into_iter().chain(wish.ca);
+        credential::judge_again(&mut plan, judged, world, env.now);
+        return plan;
     }
     if live.metadata.deletion_timestamp.is_some() {
         let message = format!("secret \"{}\" is being deleted", wish.name);

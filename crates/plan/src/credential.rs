@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use spanwire_api::condition::reason;
 
 use crate::facts::{CA_FILE, CERTIFICATE_FILE, CertificateFacts, FileFacts, KEY_FILE, SecretFacts};
-use crate::plan::Verdict;
+use crate::plan::{Plan, Verdict};
 use crate::world::World;
 
 /// The largest file that is taken as a credential, in bytes: a bundle of some 40 CAs.
@@ -114,6 +114,20 @@ pub fn turn(world: &World, secret: &str, now: Timestamp) -> Option<Duration> {
     let next = turns.into_iter().filter(|turn| *turn >= now).min()?;
     // `not_after` itself is still valid.
     Some(Duration::try_from(next.duration_since(now)).unwrap_or_default() + Duration::from_secs(1))
+}
+
+/// Sees to it that a plan which judged these Secrets is made again when a judgement changes by itself.
+pub fn judge_again<'a>(
+    plan: &mut Plan,
+    secrets: impl IntoIterator<Item = &'a str>,
+    world: &World,
+    now: Timestamp,
+) {
+    for secret in secrets {
+        if let Some(wait) = turn(world, secret, now) {
+            plan.look_again(wait);
+        }
+    }
 }
 
 fn check_file(secret: &str, name: &str, file: &FileFacts) -> Result<(), Fault> {

@@ -13,6 +13,7 @@ use spanwire_api::{
 };
 
 use crate::env::Env;
+use crate::labels;
 use crate::plan::{ObjectKind, Plan, Ref, Status, Verdict};
 use crate::seen::{Odd, Seen};
 use crate::world::{Named, Objects, World};
@@ -124,6 +125,43 @@ fn reference<K: Kind>(metadata: &ObjectMeta, world: &World) -> Ref {
     }
 }
 
+/// Every object of this World that is reconciled.
+pub fn everything(world: &World) -> BTreeSet<Ref> {
+    fn of<'w, K: Kind>(
+        metadata: impl Iterator<Item = &'w ObjectMeta>,
+        world: &World,
+    ) -> impl Iterator<Item = Ref> {
+        metadata.map(|metadata| reference::<K>(metadata, world))
+    }
+    of::<Site>(world.sites.iter().map(Named::metadata), world)
+        .chain(of::<Link>(world.links.iter().map(Named::metadata), world))
+        .chain(of::<RouterAccess>(
+            world.router_accesses.iter().map(Named::metadata),
+            world,
+        ))
+        .chain(of::<SecuredAccess>(
+            world.secured_accesses.iter().map(Named::metadata),
+            world,
+        ))
+        .chain(of::<Certificate>(
+            world.certificates.iter().map(Named::metadata),
+            world,
+        ))
+        .chain(of::<AccessGrant>(
+            world.access_grants.iter().map(Named::metadata),
+            world,
+        ))
+        .chain(of::<AccessToken>(
+            world.access_tokens.iter().map(Named::metadata),
+            world,
+        ))
+        .chain(of::<Deployment>(
+            world.deployments.iter().map(Named::metadata),
+            world,
+        ))
+        .collect()
+}
+
 /// Every object of this World whose plan may be another one now.
 pub fn wakes(changed: &Changed<'_>, world: &World) -> BTreeSet<Ref> {
     fn woken<K: Kind>(changed: &Changed<'_>, world: &World) -> impl Iterator<Item = Ref> {
@@ -133,6 +171,10 @@ pub fn wakes(changed: &Changed<'_>, world: &World) -> BTreeSet<Ref> {
             namespace: namespace.clone(),
             name,
         })
+    }
+    // Whether we act here at all has changed.
+    if *changed == Changed::Object(ObjectKind::ConfigMap, labels::CONTROL_CONFIG_MAP) {
+        return everything(world);
     }
     woken::<Site>(changed, world)
         .chain(woken::<Link>(changed, world))

@@ -7,6 +7,9 @@ pub const CONTROL_CONFIG_MAP: &str = "skupper";
 /// Key of [`CONTROL_CONFIG_MAP`].
 pub const CONTROL_KEY: &str = "controller";
 
+/// What stands in a World where a code stood: that there is one.
+pub const PRESENT: &str = "present";
+
 /// Label by which the operator watches what it makes, and by which `skupper` finds it.
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// Value of [`PART_OF`].

@@ -167,7 +167,7 @@ pub const RIGHTS: &[Right] = &[
     Right {
         group: "coordination.k8s.io",
         resources: &["leases"],
-        verbs: &["get", "create", "update", "patch"],
+        verbs: &["get", "create", "update"],
         why: "which of several replicas reconciles",
         held_to_grant: false,
         scope: Scope::OwnNamespace,

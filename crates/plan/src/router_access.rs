@@ -15,7 +15,7 @@ use crate::secured_access::settings;
 use crate::settle::{child, settle};
 use crate::site::{default_issuer, is_edge};
 use crate::world::{World, named, owns};
-use crate::{labels, names};
+use crate::{credential, labels, names};
 use role::roles;
 use status::{configured, pending, published, resolved, told};
 
@@ -54,6 +54,8 @@ pub(crate) fn plan(access: &RouterAccess, world: &World, env: &Env<'_>) -> Plan 
     let (resolved, endpoints) = resolved(access, groups, &roles.accepted, world);
     let mut plan = told(configured, resolved, &endpoints);
     plan.push(CONFIGURED, false, acts);
+    let judged = [access.spec.tls_credentials.as_str(), issuer(access, site)];
+    credential::judge_again(&mut plan, judged, world, env.now);
     plan
 }
 

@@ -18,7 +18,7 @@ use crate::kinds::{Changed, all};
 use crate::plan::{Child, ObjectKind, Plan, Status, Verdict};
 use crate::settle::{child, settle};
 use crate::world::{World, named};
-use crate::{labels, names};
+use crate::{credential, labels, names};
 use address::{resolved, still_resolved};
 use claim::{Claims, certificate, claims, surplus};
 
@@ -47,6 +47,10 @@ pub(crate) fn plan(access: &SecuredAccess, world: &World, env: &Env<'_>) -> Plan
     };
     let mut plan = told(configured, resolved(&wish, world, env));
     plan.push(CONFIGURED, false, acts);
+    if let Some(issuer) = wish.issuer {
+        let judged = [certificate_name(access), issuer];
+        credential::judge_again(&mut plan, judged, world, env.now);
+    }
     plan
 }
 

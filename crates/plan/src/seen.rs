@@ -8,6 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::labels;
+
 /// What the print of an odd object has in the place of its spec, in front of what is wrong with it.
 const UNFIT: &str = "does not fit: ";
 
@@ -55,7 +57,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Seen<K> {
         }
         let error = match K::deserialize(&value) {
             Ok(object) => return Ok(Self::Fits(object)),
-            Err(error) => error.to_string(),
+            Err(error) => misfit(&error.to_string()),
         };
         let printed = value["spec"]
             .as_str()
@@ -64,9 +66,28 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Seen<K> {
         let metadata = value.get("metadata").cloned().unwrap_or_default();
         Ok(Self::Odd(Box::new(Odd {
             metadata: serde_json::from_value(metadata).map_err(serde::de::Error::custom)?,
-            status: value.get("status").cloned().unwrap_or_default(),
+            status: without_code(value.get("status").cloned().unwrap_or_default()),
             error,
         })))
+    }
+}
+
+/// A status in which a code is only said to be there.
+fn without_code(mut status: Value) -> Value {
+    if let Some(code) = status.get_mut("code") {
+        *code = Value::from(labels::PRESENT);
+    }
+    status
+}
+
+/// What does not fit, without the value that does not: it may be a code.
+fn misfit(error: &str) -> String {
+    if error.starts_with("missing field") || error.starts_with("invalid length") {
+        return error.to_owned();
+    }
+    match error.rsplit_once("expected ") {
+        Some((_, expected)) => format!("a field is not {expected}"),
+        None => "a field has a value of another form".to_owned(),
     }
 }
 
@@ -115,5 +136,25 @@ impl<K: Resource<DynamicType = ()>> Resource for Seen<K> {
             Self::Fits(object) => object.meta_mut(),
             Self::Odd(odd) => &mut odd.metadata,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spanwire_api::AccessGrant;
+
+    #[test]
+    fn no_key_or_code_leaves_its_secret_in_an_odd_grant() {
+        let odd: Seen<AccessGrant> = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "a"}, "spec": {"code": 1_234_567}, "status": {"code": "hunter2"},
+        }))
+        .unwrap();
+        assert!(odd.fits().is_none());
+        let printed = format!("{odd:?}{}", serde_json::to_string(&odd).unwrap());
+        assert!(
+            !printed.contains("1234567") && !printed.contains("hunter2"),
+            "{printed}"
+        );
     }
 }

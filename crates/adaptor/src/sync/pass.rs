@@ -60,7 +60,7 @@ impl Sync {
         }
         let mut made: BTreeMap<EntityId, u32> = BTreeMap::new();
         loop {
-            self.give_up_stale();
+            self.give_up_stale(now);
             let changes = diff(&self.wanted(now), &self.live);
             if changes.is_empty() {
                 break;
@@ -87,6 +87,7 @@ impl Sync {
             self.compare(now);
         }
         self.refusals.expire(now);
+        self.retirement = self.choice(now).next_retirement();
         self.waiting = self.left_over(now);
         self.settled = true;
         self.health.set_ready(true);
@@ -134,7 +135,7 @@ impl Sync {
     /// What the router should have at this time, with what was refused lately left as it is.
     fn wanted(&self, now: Instant) -> Wanted {
         let is_waiting = |id: &EntityId, form: &str| self.refusals.is_waiting(id, form, now);
-        let choice = Choice::new(&self.record, &self.desired, &self.store, &self.live);
+        let choice = self.choice(now);
         let names = self.desired.profile_names().into_iter();
         let profiles = names.filter_map(|name| choice.best(name, is_waiting));
         let wanted = Wanted::new(self.desired.entities(), profiles);
@@ -151,18 +152,23 @@ impl Sync {
         wanted.holding(held)
     }
 
+    fn choice(&self, now: Instant) -> Choice<'_> {
+        Choice::new(&self.record, &self.desired, &self.store, &self.live, now)
+    }
+
     /// Forgets refusals of what is not wanted any more, or not in that form.
-    fn give_up_stale(&mut self) {
+    fn give_up_stale(&mut self, now: Instant) {
         if self.refusals.is_empty() {
             return;
         }
-        let choice = Choice::new(&self.record, &self.desired, &self.store, &self.live);
-        let entities = self.desired.entities().iter();
+        let (desired, live) = (&self.desired, &self.live);
+        let choice = Choice::new(&self.record, desired, &self.store, live, now);
+        let entities = desired.entities().iter();
         let users: BTreeMap<EntityId, &Entity> = entities
             .filter_map(|entity| Some((entity.id()?, entity)))
             .collect();
         self.refusals.keep(|id, refused| match id.entity_type {
-            _ if refused == REMOVAL => self.live.get(id).is_some(),
+            _ if refused == REMOVAL => live.get(id).is_some(),
             EntityType::SslProfile => choice
                 .candidates(&id.name)
                 .into_iter()
@@ -196,7 +202,7 @@ impl Sync {
         match change {
             Change::Create(Entity::SslProfile(profile)) | Change::Update(profile) => {
                 let last = self.record.version(&profile.name).map(str::to_owned);
-                self.record.accept(&self.store, profile);
+                self.record.accept(&self.store, profile, Instant::now());
                 let version = self.record.version(&profile.name).map(str::to_owned);
                 if version != last {
                     self.retry_users(&profile.name);

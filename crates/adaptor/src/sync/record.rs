@@ -10,9 +10,14 @@ use crate::credentials::Store;
 use spanwire_router::diff::Live;
 use spanwire_router::entity::{Entity, EntityId, EntityType, SslProfile};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The ordinal of a profile that the router has not met before.
 const FIRST_ORDINAL: u64 = 1;
+
+/// How long a new set of connections gets to open before the ones that it replaces may be closed.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// What the router accepted.
 #[derive(Default)]
@@ -20,22 +25,48 @@ pub(crate) struct Record {
     in_force: BTreeMap<String, InForce>,
 }
 
-#[derive(Clone)]
 struct InForce {
     version: String,
     profile: SslProfile,
+    /// When the version came into force.
+    since: Instant,
+    /// The ordinal before that: connections that are older may be closed once the new ones are open.
+    previous: u64,
+}
+
+impl InForce {
+    /// Whether the connections with this version had the time to open.
+    fn is_open(&self, now: Instant) -> bool {
+        now >= self.since + OPENING
+    }
+
+    fn ordinal(&self) -> u64 {
+        self.profile.ordinal.unwrap_or(0)
+    }
+
+    fn oldest_valid_ordinal(&self) -> u64 {
+        self.profile.oldest_valid_ordinal.unwrap_or(0)
+    }
 }
 
 impl Record {
     /// Notes that the router accepted a profile.
-    pub(crate) fn accept(&mut self, store: &Store, profile: &SslProfile) {
-        if let Some(version) = store.version_of(profile) {
-            let in_force = InForce {
-                version,
-                profile: profile.clone(),
-            };
-            self.in_force.insert(profile.name.clone(), in_force);
-        }
+    pub(crate) fn accept(&mut self, store: &Store, profile: &SslProfile, now: Instant) {
+        let Some(version) = store.version_of(profile) else {
+            return;
+        };
+        let (since, previous) = match self.in_force.get(&profile.name) {
+            Some(last) if last.version == version => (last.since, last.previous),
+            Some(last) => (now, last.ordinal()),
+            None => (now, profile.ordinal.unwrap_or(0).saturating_sub(1)),
+        };
+        let in_force = InForce {
+            version,
+            profile: profile.clone(),
+            since,
+            previous,
+        };
+        self.in_force.insert(profile.name.clone(), in_force);
     }
 
     /// Notes that the router lost a profile.
@@ -79,6 +110,7 @@ pub(crate) struct Choice<'a> {
     described: BTreeMap<&'a str, &'a SslProfile>,
     /// Profiles that some listener uses.
     listened_with: BTreeSet<&'a str>,
+    now: Instant,
 }
 
 impl<'a> Choice<'a> {
@@ -88,6 +120,7 @@ impl<'a> Choice<'a> {
         desired: &'a Desired,
         store: &'a Store,
         live: &'a Live,
+        now: Instant,
     ) -> Self {
         let described = desired.entities().iter().filter_map(|entity| match entity {
             Entity::SslProfile(profile) => Some((profile.name.as_str(), profile)),
@@ -104,6 +137,7 @@ impl<'a> Choice<'a> {
             versions: &desired.versions,
             described: described.collect(),
             listened_with: listeners.filter_map(Entity::ssl_profile).collect(),
+            now,
         }
     }
 
@@ -160,36 +194,65 @@ impl<'a> Choice<'a> {
         candidates.into_iter().flatten().collect()
     }
 
+    /// When connections of an older version are to be closed next.
+    pub(crate) fn next_retirement(&self) -> Option<Instant> {
+        let in_force = self.record.in_force.iter();
+        in_force
+            .filter(|(name, it)| self.may_close(name) && it.oldest_valid_ordinal() < it.previous)
+            .map(|(_, it)| it.since + OPENING)
+            .filter(|due| *due > self.now)
+            .min()
+    }
+
     /// A profile with the ordinals that go with its version (`facts/router.md` §6).
+    ///
+    /// A new version raises the ordinal, and with it the oldest valid one to the ordinal before: of
+    /// the sets of connections that rotations leave, the last two stay. After a rotation that came
+    /// too soon after another the older sets stay open until the new one had time to open.
     fn with_ordinals(&self, profile: SslProfile) -> SslProfile {
+        let name = profile.name.as_str();
         let version = self.store.version_of(&profile);
-        let in_force = self.record.in_force.get(&profile.name);
-        let shown = self.shown(&profile.name);
+        let in_force = self.record.in_force.get(name);
+        let shown = self.shown(name);
         let (ordinal, oldest_valid_ordinal) = match (in_force, shown) {
-            (Some(in_force), _) if Some(&in_force.version) == version.as_ref() => {
-                ordinals(&in_force.profile)
+            (Some(it), _) if Some(&it.version) == version.as_ref() => {
+                let is_due = self.may_close(name) && it.is_open(self.now);
+                let is_behind = it.oldest_valid_ordinal() < it.previous;
+                let oldest = (is_due && is_behind).then_some(it.previous);
+                (
+                    it.profile.ordinal,
+                    oldest.or(it.profile.oldest_valid_ordinal),
+                )
             }
-            (None, Some(shown)) if self.store.version_of(shown) == version => ordinals(shown),
+            (Some(it), shown) => {
+                // What was refused may be shown, and its ordinal is used up.
+                let last = shown
+                    .and_then(|shown| shown.ordinal)
+                    .max(it.profile.ordinal);
+                let is_due = self.may_close(name) && it.is_open(self.now);
+                let oldest = is_due.then_some(it.ordinal());
+                (
+                    Some(after(last)),
+                    oldest.or(it.profile.oldest_valid_ordinal),
+                )
+            }
+            (None, Some(shown)) if self.store.version_of(shown) == version => {
+                (shown.ordinal, shown.oldest_valid_ordinal)
+            }
+            (None, Some(shown)) => (Some(after(shown.ordinal)), shown.oldest_valid_ordinal),
             (None, None) => (Some(FIRST_ORDINAL), None),
-            _ => {
-                let known = [in_force.map(|in_force| &in_force.profile), shown];
-                let ordinals = known
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|profile| profile.ordinal);
-                let last = ordinals.max().unwrap_or(0);
-                // Raised on a listener it would close what came in, and the link be down until the
-                // other side dials again. Left alone on a connector, each rotation would leave
-                // three connections for ever.
-                let is_dialled_with = !self.listened_with.contains(profile.name.as_str());
-                (Some(last + 1), is_dialled_with.then_some(last))
-            }
         };
         SslProfile {
             ordinal,
             oldest_valid_ordinal,
             ..profile
         }
+    }
+
+    /// Whether older connections of a profile may be closed. Those that a listener accepted would
+    /// take the link down with them until the other side dials again.
+    fn may_close(&self, name: &str) -> bool {
+        !self.listened_with.contains(name)
     }
 
     /// The profile as the router shows it.
@@ -201,8 +264,8 @@ impl<'a> Choice<'a> {
     }
 }
 
-fn ordinals(profile: &SslProfile) -> (Option<u64>, Option<u64>) {
-    (profile.ordinal, profile.oldest_valid_ordinal)
+fn after(ordinal: Option<u64>) -> u64 {
+    ordinal.unwrap_or(0).saturating_add(1)
 }
 
 #[cfg(test)]
@@ -221,6 +284,7 @@ mod tests {
         desired: Desired,
         record: Record,
         live: Live,
+        now: Instant,
         _home: TempDir,
     }
 
@@ -233,6 +297,7 @@ mod tests {
                 desired: Desired::default(),
                 record: Record::default(),
                 live: Live::default(),
+                now: Instant::now(),
                 _home: home,
             };
             let json = Value::from(users.as_array().cloned().unwrap_or_default()).to_string();
@@ -275,21 +340,35 @@ mod tests {
         }
 
         fn best_but(&self, refused: &[&str]) -> SslProfile {
-            let choice = Choice::new(&self.record, &self.desired, &self.store, &self.live);
+            let choice = self.choice();
             let is_waiting =
                 |_: &EntityId, form: &str| refused.iter().any(|version| form.contains(version));
             choice.best("p", is_waiting).unwrap()
         }
 
+        fn choice(&self) -> Choice<'_> {
+            Choice::new(
+                &self.record,
+                &self.desired,
+                &self.store,
+                &self.live,
+                self.now,
+            )
+        }
+
         /// The router accepts what it is given.
         fn accept(&mut self, profile: &SslProfile) {
-            self.record.accept(&self.store, profile);
+            self.record.accept(&self.store, profile, self.now);
             self.show(profile);
         }
 
         fn show(&mut self, profile: &SslProfile) {
             self.live = Live::new([Entity::SslProfile(profile.clone())]);
         }
+    }
+
+    fn ordinals(profile: &SslProfile) -> (Option<u64>, Option<u64>) {
+        (profile.ordinal, profile.oldest_valid_ordinal)
     }
 
     fn connector() -> Value {
@@ -303,19 +382,40 @@ mod tests {
     #[test]
     fn each_rotation_of_a_connector_raises_both_ordinals() {
         let mut bed = Bed::new(&connector());
-        bed.version();
         let mut seen = Vec::new();
         for _ in 0..3 {
+            bed.version();
             let best = bed.best();
             bed.accept(&best);
-            assert_eq!(bed.best(), best, "and nothing moves without a new version");
+            bed.now += OPENING;
+            assert_eq!(bed.best(), best, "nothing moves without a new version");
+            assert_eq!(bed.choice().next_retirement(), None);
             seen.push(ordinals(&best));
-            bed.version();
         }
         assert_eq!(
             seen,
             [(Some(1), None), (Some(2), Some(1)), (Some(3), Some(2))]
         );
+    }
+
+    #[test]
+    fn rotations_that_follow_at_once_close_the_older_connections_later() {
+        let mut bed = Bed::new(&connector());
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            bed.version();
+            let best = bed.best();
+            bed.accept(&best);
+            seen.push(ordinals(&best));
+        }
+        assert_eq!(seen, [(Some(1), None), (Some(2), None), (Some(3), None)]);
+        let due = bed.choice().next_retirement().unwrap();
+        assert_eq!(due, bed.now + OPENING);
+        bed.now = due;
+        let best = bed.best();
+        assert_eq!(ordinals(&best), (Some(3), Some(2)));
+        bed.accept(&best);
+        assert_eq!((bed.best(), bed.choice().next_retirement()), (best, None));
     }
 
     #[test]
@@ -327,10 +427,14 @@ mod tests {
             .extend(connector().as_array().cloned().unwrap());
         for users in [listener(), users] {
             let mut bed = Bed::new(&users);
-            bed.version();
-            bed.accept(&bed.best());
-            bed.version();
-            assert_eq!(ordinals(&bed.best()), (Some(2), None));
+            for ordinal in 1..4 {
+                bed.version();
+                let best = bed.best();
+                assert_eq!(ordinals(&best), (Some(ordinal), None));
+                bed.accept(&best);
+                bed.now += OPENING;
+                assert_eq!((bed.best(), bed.choice().next_retirement()), (best, None));
+            }
         }
     }
 
@@ -340,16 +444,14 @@ mod tests {
         bed.version();
         let good = bed.best();
         bed.accept(&good);
+        bed.now += OPENING;
         let refused = bed.version();
         // The router shows what it refused.
-        bed.show(&SslProfile {
-            ordinal: Some(2),
-            ..bed.best()
-        });
+        bed.show(&bed.best());
         assert_eq!(bed.best_but(&[&refused]), good);
-        // Another version is given an ordinal that was not shown before.
+        // Another version is given an ordinal that was not shown before, and what is in use stays.
         bed.version();
-        assert_eq!(bed.best().ordinal, Some(3));
+        assert_eq!(ordinals(&bed.best()), (Some(3), Some(1)));
     }
 
     #[test]
@@ -357,14 +459,18 @@ mod tests {
         let mut bed = Bed::new(&connector());
         bed.version();
         bed.accept(&bed.best());
+        bed.now += OPENING;
         bed.version();
         let best = bed.best();
         bed.accept(&best);
         bed.record = Record::default();
         assert_eq!(bed.best(), best);
         assert!(bed.record.doubted(&bed.live).contains("p"));
-        // It missed a rotation.
+        // It missed a rotation, and cannot know whether what is shown was ever in use.
         bed.version();
+        assert_eq!(ordinals(&bed.best()), (Some(3), Some(1)));
+        bed.accept(&bed.best());
+        bed.now += OPENING;
         assert_eq!(ordinals(&bed.best()), (Some(3), Some(2)));
     }
 

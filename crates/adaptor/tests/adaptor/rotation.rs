@@ -35,13 +35,8 @@ fn a_rotation_of_a_connector_opens_new_connections_and_retires_the_oldest() {
         ordinals.contains(&"3".to_owned()) && !ordinals.contains(&"1".to_owned())
     });
     let profile = client::find(&router, "sslProfile", "west-profile").unwrap();
-    assert_eq!(
-        (
-            profile["ordinal"].as_str(),
-            profile["oldestValidOrdinal"].as_str()
-        ),
-        ("3", "2")
-    );
+    assert_eq!(profile["ordinal"], "3");
+    assert_eq!(profile["oldestValidOrdinal"], "2");
     let link = &sites.east.api.report().links["west"];
     assert!(
         link.up && link.since == since,
@@ -253,4 +248,37 @@ fn a_ca_is_replaced_by_way_of_a_bundle_while_the_link_is_up() {
         link.up && link.since == since,
         "the link was lost: {link:?}"
     );
+}
+
+#[test]
+fn a_hundred_rotations_without_a_pause_end_with_the_last() {
+    let mut sites = Sites::linked();
+    let since = sites.east.api.report().links["west"].since.clone();
+    let versions: Vec<_> = (0..4).map(|_| sites.authority.issue("east")).collect();
+    let mut revision = String::new();
+    for round in 0..100 {
+        let credential = &versions[round % versions.len()];
+        revision = sites
+            .east
+            .folder
+            .credential("west-profile", credential)
+            .swap();
+    }
+    let version = sites.east.folder.version("west-profile");
+    let report = sites
+        .east
+        .reported("the last version is in force", &revision, |report| {
+            report.credentials.get("west-profile") == Some(&version)
+        });
+    assert_eq!(report.refused, []);
+    let link = &report.links["west"];
+    assert!(
+        link.up && link.since == since,
+        "the link was lost: {link:?}"
+    );
+    assert_eq!((report.router.starts, report.router.exits), (1, 0));
+    let router = sites.east.router.management.clone();
+    eventually("the older sets are closed", || {
+        client::dialled(&router, sites.port).len() <= 2
+    });
 }

@@ -37,6 +37,13 @@ fn an_adaptor_that_restarts_changes_nothing() {
     eventually("both sets are open", || {
         client::dialled(&router, sites.port).len() == 2
     });
+    // The rotation is over when connections older than the last set may be no more.
+    eventually("the rotation is over", || {
+        let profile = client::find(&router, "sslProfile", "west-profile").unwrap();
+        profile
+            .get("oldestValidOrdinal")
+            .is_some_and(|oldest| oldest == "1")
+    });
     let state = || {
         let profile = client::find(&router, "sslProfile", "west-profile");
         let connector =

@@ -174,3 +174,6 @@ fn credential_data(made: &Credential) -> Value {
         KEY_FILE: bytes(&made.key),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,10 +21,13 @@ pub(super) async fn take_over(
     live: &Live,
 ) -> Result<String, CarryOut> {
     let metadata = within(api.get_metadata(name)).await?.metadata;
-    if metadata.uid.as_ref() != Some(&live.uid) {
+    let is_planned = metadata.uid.as_ref() == Some(&live.uid)
+        && metadata.resource_version.as_ref() == Some(&live.resource_version);
+    if !is_planned {
+        // The apply is refused as stale.
         return Ok(live.resource_version.clone());
     }
-    let version = metadata.resource_version.clone().unwrap_or_default();
+    let version = live.resource_version.clone();
     let Some(entries) = taken_over(&metadata) else {
         return Ok(version);
     };

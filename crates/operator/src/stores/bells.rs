@@ -3,16 +3,12 @@
 use std::collections::HashMap;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::ReconcileRequest;
 use kube::runtime::reflector::ObjectRef;
-use spanwire_api::{
-    AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site,
-};
 use spanwire_plan::kinds::Changed;
 use spanwire_plan::plan::ObjectKind;
-use spanwire_plan::{Kind, World};
+use spanwire_plan::{Kind, World, kinds};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// A namespace and a name.
@@ -43,38 +39,21 @@ impl Bells {
         (Self { by_kind }, queues)
     }
 
-    /// Wakes every object whose plan may be another one after this news.
+    /// Wakes the object that the news is about, and every other whose plan may be another one now.
     pub fn ring(&self, changed: &Changed<'_>, world: &World) {
-        self.ring_kind::<Site>(changed, world);
-        self.ring_kind::<Link>(changed, world);
-        self.ring_kind::<RouterAccess>(changed, world);
-        self.ring_kind::<SecuredAccess>(changed, world);
-        self.ring_kind::<Certificate>(changed, world);
-        self.ring_kind::<AccessGrant>(changed, world);
-        self.ring_kind::<AccessToken>(changed, world);
-        self.ring_kind::<Deployment>(changed, world);
+        if let Changed::Object(kind, name) = changed {
+            self.wake(*kind, &world.namespace, name);
+        }
+        for woken in kinds::wakes(changed, world) {
+            self.wake(woken.kind, &woken.namespace, &woken.name);
+        }
     }
 
     /// Wakes every object of a World.
     pub fn ring_all(&self, world: &World) {
-        fn names<K>(objects: &spanwire_plan::world::Objects<K>) -> impl Iterator<Item = &String> {
-            objects.0.keys()
+        for woken in kinds::everything(world) {
+            self.wake(woken.kind, &woken.namespace, &woken.name);
         }
-        let namespace = &world.namespace;
-        names(&world.sites).for_each(|name| self.wake(ObjectKind::Site, namespace, name));
-        names(&world.links).for_each(|name| self.wake(ObjectKind::Link, namespace, name));
-        names(&world.router_accesses)
-            .for_each(|name| self.wake(ObjectKind::RouterAccess, namespace, name));
-        names(&world.secured_accesses)
-            .for_each(|name| self.wake(ObjectKind::SecuredAccess, namespace, name));
-        names(&world.certificates)
-            .for_each(|name| self.wake(ObjectKind::Certificate, namespace, name));
-        names(&world.access_grants)
-            .for_each(|name| self.wake(ObjectKind::AccessGrant, namespace, name));
-        names(&world.access_tokens)
-            .for_each(|name| self.wake(ObjectKind::AccessToken, namespace, name));
-        names(&world.deployments)
-            .for_each(|name| self.wake(ObjectKind::Deployment, namespace, name));
     }
 
     /// Wakes one object.
@@ -82,17 +61,6 @@ impl Bells {
         if let Some(bell) = self.by_kind.get(&kind) {
             // Nobody at the other end means that the operator is stopping.
             let _ = bell.send((namespace.to_owned(), name.to_owned()));
-        }
-    }
-
-    fn ring_kind<K: Kind>(&self, changed: &Changed<'_>, world: &World) {
-        if let Changed::Object(kind, name) = changed
-            && *kind == K::KIND
-        {
-            self.wake(K::KIND, &world.namespace, name);
-        }
-        for name in K::wakes(changed, world) {
-            self.wake(K::KIND, &world.namespace, &name);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Which Secrets and ConfigMaps are read, and when?
 
-use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
@@ -12,11 +13,11 @@ use spanwire_plan::kinds::Changed;
 use spanwire_plan::names;
 use spanwire_plan::plan::ObjectKind;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use super::Stores;
+use super::{Space, Stores};
 use crate::error::{CallServer, within};
 use crate::facts::{config_map_facts, secret_facts};
 
@@ -33,7 +34,6 @@ pub(super) struct Body {
     pub(super) name: String,
     /// What its watch said when the read was asked for.
     pub(super) revision: String,
-    pub(super) tries: u32,
 }
 
 /// What a read brought.
@@ -79,83 +79,33 @@ impl Stores {
         self.bodies.grant_credentials.subscribe()
     }
 
-    /// Sets which bodies a namespace depends on: reads those that are new, lets go of those that are not wanted.
-    pub(super) fn want_bodies(&self, namespace: &str, wanted: BTreeSet<(ObjectKind, String)>) {
-        let mut spaces = self.write();
-        let Some(space) = spaces.by_name.get_mut(namespace) else {
-            return;
-        };
-        if space.wanted == wanted {
-            return;
-        }
-        let gone: Vec<_> = space.wanted.difference(&wanted).cloned().collect();
-        let new: Vec<_> = wanted.difference(&space.wanted).cloned().collect();
-        space.wanted = wanted;
-        let world = Arc::make_mut(&mut space.world);
-        for (kind, name) in gone {
-            match kind {
-                ObjectKind::Secret => world.secrets.0.remove(&name).is_some(),
-                _ => world.config_maps.0.remove(&name).is_some(),
-            };
-        }
-        for key in new {
-            if let Some(revision) = space.revisions.get(&key).cloned() {
-                space.reading.insert(key.clone());
-                self.request(namespace, key, revision);
-            }
-        }
-    }
-
     /// A watch has seen a Secret or ConfigMap.
     pub(super) fn see_body(&self, kind: ObjectKind, metadata: &ObjectMeta) {
         let namespace = metadata.namespace.clone().unwrap_or_default();
-        let key = (kind, metadata.name.clone().unwrap_or_default());
+        let name = metadata.name.clone().unwrap_or_default();
         let revision = metadata.resource_version.clone().unwrap_or_default();
-        let mut spaces = self.write();
-        let space = spaces.space(&namespace);
-        space.revisions.insert(key.clone(), revision.clone());
-        let known = match kind {
-            ObjectKind::Secret => space.world.secrets.get(&key.1).map(|facts| &facts.metadata),
-            _ => space
-                .world
-                .config_maps
-                .get(&key.1)
-                .map(|facts| &facts.metadata),
-        };
-        let is_known =
-            known.is_some_and(|known| known.resource_version.as_ref() == Some(&revision));
-        if space.wanted.contains(&key) && !is_known && space.reading.insert(key.clone()) {
-            self.request(&namespace, key, revision);
-        }
+        let changed = Changed::Object(kind, &name);
+        self.change(&namespace, &changed, |space| {
+            space.see((kind, name.clone()), revision)
+        });
     }
 
     /// A Secret or ConfigMap is gone, by its watch or because a read did not find it.
     pub(super) fn lose_body(&self, kind: ObjectKind, namespace: &str, name: &str) {
-        let key = (kind, name.to_owned());
-        let known = {
-            let mut spaces = self.write();
-            let Some(space) = spaces.by_name.get_mut(namespace) else {
-                return;
-            };
-            space.revisions.remove(&key);
-            space.reading.remove(&key);
-            let world = Arc::make_mut(&mut space.world);
-            match kind {
-                ObjectKind::Secret => world.secrets.0.remove(name).is_some(),
-                _ => world.config_maps.0.remove(name).is_some(),
-            }
-        };
-        self.settle_reading(kind, namespace, name, known);
+        let changed = Changed::Object(kind, name);
+        self.change(namespace, &changed, |space| {
+            space.lose(&(kind, name.to_owned()))
+        });
         self.leave(namespace);
     }
 
     /// Names of the Secrets or ConfigMaps that the watch has told of.
     pub(super) fn seen_bodies(&self, kind: ObjectKind) -> Vec<(String, String)> {
         let spaces = self.read();
-        let of_space = |(namespace, space): (&String, &super::Space)| -> Vec<(String, String)> {
-            let of_kind = space.revisions.keys().filter(|(seen, _)| *seen == kind);
-            of_kind
-                .map(|(_, name)| (namespace.clone(), name.clone()))
+        let of_space = |(namespace, space): (&String, &Space)| -> Vec<(String, String)> {
+            let names = space.seen(kind);
+            names
+                .map(|name| (namespace.clone(), name.clone()))
                 .collect()
         };
         spaces.by_name.iter().flat_map(of_space).collect()
@@ -163,82 +113,30 @@ impl Stores {
 
     /// Takes in what a read brought.
     pub(super) fn learn(&self, body: &Body, facts: Facts) {
-        let key = (body.kind, body.name.clone());
-        {
-            let mut spaces = self.write();
-            let Some(space) = spaces.by_name.get_mut(&body.namespace) else {
-                return;
-            };
-            if !space.wanted.contains(&key) {
-                space.reading.remove(&key);
-                return;
-            }
-            let world = Arc::make_mut(&mut space.world);
-            let read = match facts {
-                Facts::Secret(facts) => {
-                    let revision = facts.metadata.resource_version.clone();
-                    world.secrets.insert(facts);
-                    revision
-                }
-                Facts::ConfigMap(facts) => {
-                    let revision = facts.metadata.resource_version.clone();
-                    world.config_maps.insert(facts);
-                    revision
-                }
-            };
-            let seen = space.revisions.get(&key);
-            let has_moved_on =
-                seen.is_some_and(|seen| *seen != body.revision && Some(seen) != read.as_ref());
-            if has_moved_on {
-                let revision = seen.cloned().unwrap_or_default();
-                self.request(&body.namespace, key, revision);
-                return;
-            }
-            space.reading.remove(&key);
-        }
-        self.settle_reading(body.kind, &body.namespace, &body.name, true);
+        let changed = Changed::Object(body.kind, &body.name);
+        self.change(&body.namespace, &changed, |space| space.learn(body, facts));
     }
 
-    /// Rings for what was read, and for the passes that waited once nothing is being read any more.
-    fn settle_reading(&self, kind: ObjectKind, namespace: &str, name: &str, is_news: bool) {
-        let (world, deferred) = {
-            let mut spaces = self.write();
-            let Some(space) = spaces.by_name.get_mut(namespace) else {
-                return;
-            };
-            let is_quiet = space.reading.is_empty();
-            let deferred = if is_quiet {
-                std::mem::take(&mut space.deferred)
-            } else {
-                BTreeSet::new()
-            };
-            (space.world.clone(), deferred)
-        };
-        if is_news {
-            self.bells.ring(&Changed::Object(kind, name), &world);
-        }
-        for (kind, name) in deferred {
-            self.bells.wake(kind, namespace, &name);
-        }
-    }
-
-    fn request(&self, namespace: &str, (kind, name): (ObjectKind, String), revision: String) {
+    pub(super) fn send_for(
+        &self,
+        namespace: &str,
+        (kind, name): (ObjectKind, String),
+        revision: String,
+    ) {
         let body = Body {
             namespace: namespace.to_owned(),
             kind,
             name,
             revision,
-            tries: 0,
         };
         // Nobody at the other end means that the operator is stopping.
         let _ = self.bodies.requests.send(body);
     }
 
-    fn is_wanted(&self, body: &Body) -> bool {
-        self.read()
-            .by_name
-            .get(&body.namespace)
-            .is_some_and(|space| space.reading.contains(&(body.kind, body.name.clone())))
+    fn awaits(&self, body: &Body) -> bool {
+        let spaces = self.read();
+        let space = spaces.by_name.get(&body.namespace);
+        space.is_some_and(|space| space.awaits(&(body.kind, body.name.clone())))
     }
 }
 
@@ -260,12 +158,14 @@ impl Reader {
             .lock()
             .map_or(None, |mut queue| queue.take());
         let Some(mut queue) = taken else { return };
+        let places = Arc::new(Semaphore::new(READERS));
         let mut reads = JoinSet::new();
         loop {
             tokio::select! {
-                body = queue.recv(), if reads.len() < READERS => match body {
+                body = queue.recv() => match body {
                     Some(body) => {
-                        reads.spawn(read(self.client.clone(), self.stores.clone(), body));
+                        let (client, stores) = (self.client.clone(), self.stores.clone());
+                        reads.spawn(read(client, stores, places.clone(), body));
                     }
                     None => return,
                 },
@@ -275,19 +175,34 @@ impl Reader {
     }
 }
 
-async fn read(client: Client, stores: Arc<Stores>, mut body: Body) {
-    while stores.is_wanted(&body) {
-        match fetch(&client, &stores, &body).await {
-            Ok(facts) => return stores.learn(&body, facts),
-            Err(error) if error.code() == Some(404) => {
+/// Reads one body until it is in. A place is held for the call alone: one namespace that may not be read keeps no other
+/// waiting.
+async fn read(client: Client, stores: Arc<Stores>, places: Arc<Semaphore>, body: Body) {
+    let mut tries = 0;
+    while stores.awaits(&body) {
+        let answer = {
+            let Ok(_place) = places.acquire().await else {
+                return;
+            };
+            // What is odd enough to make us panic is that body's fault alone.
+            AssertUnwindSafe(fetch(&client, &stores, &body))
+                .catch_unwind()
+                .await
+        };
+        match answer {
+            Ok(Ok(facts)) => return stores.learn(&body, facts),
+            Ok(Err(error)) if error.code() == Some(404) => {
                 return stores.lose_body(body.kind, &body.namespace, &body.name);
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 tracing::debug!(namespace = body.namespace, name = body.name, kind = ?body.kind, %error, "Read failed");
-                tokio::time::sleep(PAUSE.1.min(PAUSE.0 * 2_u32.saturating_pow(body.tries))).await;
-                body.tries = (body.tries + 1).min(16);
+            }
+            Err(_) => {
+                tracing::error!(namespace = body.namespace, name = body.name, kind = ?body.kind, "Panicked while reading");
             }
         }
+        tokio::time::sleep(PAUSE.1.min(PAUSE.0 * 2_u32.saturating_pow(tries))).await;
+        tries = (tries + 1).min(16);
     }
 }
 

@@ -5,10 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 use spanwire_api::{AccessGrant, AccessToken};
-use spanwire_plan::Seen;
-
-/// What stands in a World where a code stood: that there is one.
-const PRESENT: &str = "present";
+use spanwire_plan::{Seen, labels};
 
 /// Digests of the codes of grants, and where grants and tokens are, by uid.
 #[derive(Default)]
@@ -58,7 +55,7 @@ impl Codes {
     pub fn take_from_token(&self, token: &mut Seen<AccessToken>) {
         let Seen::Fits(token) = token else { return };
         if !token.spec.code.is_empty() {
-            PRESENT.clone_into(&mut token.spec.code);
+            labels::PRESENT.clone_into(&mut token.spec.code);
         }
         let metadata = &token.metadata;
         let namespace = metadata.namespace.clone().unwrap_or_default();
@@ -89,9 +86,9 @@ impl Codes {
     }
 }
 
-/// Puts [`PRESENT`] in the place of a code, and gives the code out.
+/// Puts [`labels::PRESENT`] in the place of a code, and gives the code out.
 fn hide(code: &mut Option<String>) -> Option<String> {
     let taken = code.take().filter(|code| !code.is_empty())?;
-    *code = Some(PRESENT.to_owned());
+    *code = Some(labels::PRESENT.to_owned());
     Some(taken)
 }

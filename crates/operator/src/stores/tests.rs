@@ -56,7 +56,6 @@ fn read(name: &str, version: &str) -> Body {
         kind: ObjectKind::Secret,
         name: name.to_owned(),
         revision: version.to_owned(),
-        tries: 0,
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
@@ -34,6 +35,9 @@ use crate::facts;
 /// How long a watch runs before everything is listed again, which heals what it might have lost: an hour, plus or
 /// minus a fifth, so that the kinds do not list together.
 const RELIST: Duration = Duration::from_hours(1);
+
+/// How long a watch waits after a panic, which would most likely come again at once.
+const PANICKED: Duration = Duration::from_secs(5);
 
 /// Where the operator looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,8 +166,16 @@ impl Watches {
                 mirror,
             };
             loop {
-                ear.listen(watch_objects(api.clone(), config.clone()).default_backoff())
-                    .await;
+                let stream = watch_objects(api.clone(), config.clone()).default_backoff();
+                // A watch that panics begins anew, with a list: a kind that nobody hears of is worse.
+                if AssertUnwindSafe(ear.listen(stream))
+                    .catch_unwind()
+                    .await
+                    .is_err()
+                {
+                    tracing::error!(kind = %K::kind(&()), "Panicked while listening; listens anew");
+                    tokio::time::sleep(PANICKED).await;
+                }
             }
         });
     }
@@ -241,6 +253,9 @@ impl Ear {
             Event::Init => self.begin(),
             Event::InitApply(object) => {
                 self.listed.insert(name(object.meta()));
+                // The controller's store takes a list in at its end: an object that is heard of here for the first time
+                // has to be in it before the doorbell rings.
+                self.mirror(Event::Apply, object.meta());
                 self.mirror(Event::InitApply, object.meta());
                 object.seen(&self.stores);
             }
