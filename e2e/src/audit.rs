@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -106,6 +107,19 @@ impl Request {
         )
     }
 
+    /// How long after this request a later one was answered, where both are of one day.
+    pub fn until(&self, later: &Request) -> Option<Duration> {
+        later.time_of_day()?.checked_sub(self.time_of_day()?)
+    }
+
+    fn time_of_day(&self) -> Option<Duration> {
+        let (_, time) = self.stage_timestamp.strip_suffix('Z')?.split_once('T')?;
+        let mut parts = time.split(':').map(str::parse::<f64>);
+        let mut part = || parts.next()?.ok();
+        let (hours, minutes, seconds) = (part()?, part()?, part()?);
+        Duration::try_from_secs_f64((hours * 60.0 + minutes) * 60.0 + seconds).ok()
+    }
+
     /// Whether it is about a Lease: the one thing that is written at rest.
     pub fn is_lease(&self) -> bool {
         self.object_ref.resource == "leases"
@@ -136,8 +150,13 @@ mod tests {
     fn a_write_of_a_router_pod_is_ours() {
         let line = r#"{"kind":"Event","verb":"patch","user":{"username":"system:serviceaccount:west:skupper-router"},
             "objectRef":{"resource":"configmaps","namespace":"west","name":"skupper-router-report"},
-            "responseStatus":{"code":200}}"#;
+            "responseStatus":{"code":200},"stageTimestamp":"2026-11-30T20:43:59.500000Z"}"#;
         let request: Request = serde_json::from_str(line).unwrap();
+        let later = Request {
+            stage_timestamp: "2026-11-30T20:44:01.250000Z".to_owned(),
+            ..request.clone()
+        };
+        assert_eq!(request.until(&later), Some(Duration::from_millis(1750)));
         assert!(request.is_ours() && request.is_write() && !request.is_lease());
         assert_eq!(
             request.to_string(),

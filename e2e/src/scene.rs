@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::audit::Mark;
 use crate::bed::Bed;
 use crate::kubectl::{Kubectl, condition};
 use crate::namespace::Namespaces;
@@ -12,6 +13,9 @@ use crate::wait;
 
 /// How long a status or a child may take to come; on a busy machine pods are what takes longest.
 pub const WITHIN: Duration = Duration::from_mins(2);
+
+/// How often something is tried that should be prompt.
+const ATTEMPTS: usize = 4;
 
 /// A namespace of the shared bed that enforces the Pod Security Standard `restricted`.
 #[derive(Debug)]
@@ -118,6 +122,45 @@ impl Scene {
         let patch = patch.to_string();
         self.run(&["patch", kind, name, "--type=merge", "--patch", &patch])
             .map(drop)
+    }
+
+    /// Calls `harm`, which changes the object `name` and waits until it is as it should be, and fails if the operator
+    /// does not write it within `limit`, by the clock of the API server. One late write may be the machine's, which
+    /// is busy with other tests; that several are is ours.
+    pub fn is_prompt(
+        &self,
+        name: &str,
+        limit: Duration,
+        mut harm: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let mut waits = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let mark = self.bed.audit().mark()?;
+            harm()?;
+            let waited = self.answer(mark, name)?;
+            if waited <= limit {
+                return Ok(());
+            }
+            waits.push(waited);
+        }
+        bail!("it was written after {waits:.1?}, and should within {limit:?}")
+    }
+
+    /// How long our last write of an object came after the first of somebody else since the mark.
+    fn answer(&self, mark: Mark, name: &str) -> Result<Duration> {
+        let mut writes = self.bed.audit().since(mark)?;
+        writes.retain(|request| {
+            let object = &request.object_ref;
+            let is_here = object.namespace == self.namespace && object.name == name;
+            is_here && object.subresource.is_empty() && request.is_write()
+        });
+        let harm = writes.iter().find(|request| !request.is_ours());
+        let harm = harm.context("nobody changed it")?;
+        let repair = writes.iter().rfind(|request| {
+            request.is_ours() && request.object_ref.resource == harm.object_ref.resource
+        });
+        let waited = repair.and_then(|repair| harm.until(repair));
+        waited.with_context(|| format!("no write of ours after: {harm}"))
     }
 
     /// Deletes an object, and waits until it is gone.

@@ -10,7 +10,7 @@ use spanwire_e2e::audit::AuditLog;
 use spanwire_e2e::rest;
 use spanwire_e2e::scene::{self, Scene, ours, text};
 
-/// How soon a leaf Secret is back that somebody deleted (`design.md` §5); kubectl itself takes a part of it.
+/// How soon a leaf Secret is back that somebody deleted (`design.md` §5).
 const BACK_WITHIN: Duration = Duration::from_secs(1);
 
 #[test]
@@ -54,16 +54,17 @@ fn a_certificate_gets_its_secret() -> Result<()> {
 fn a_deleted_leaf_is_back_at_once_from_the_same_ca() -> Result<()> {
     scene::play("certificate-deleted", |scene| {
         make(scene)?;
-        let before = scene.get("secret", "leaf")?;
-        scene.delete("secret", "leaf")?;
-        let after = scene.wait(
-            "the Secret to be back",
-            BACK_WITHIN,
-            ("secret", "leaf"),
-            |secret| secret["metadata"]["uid"] != before["metadata"]["uid"],
-        )?;
-        ensure!(after["data"]["ca.crt"] == before["data"]["ca.crt"]);
-        ensure!(after["data"]["tls.key"] != before["data"]["tls.key"]);
+        scene.is_prompt("leaf", BACK_WITHIN, || {
+            let before = scene.get("secret", "leaf")?;
+            scene.delete("secret", "leaf")?;
+            let leaf = ("secret", "leaf");
+            let after = scene.wait("the Secret to be back", scene::WITHIN, leaf, |secret| {
+                secret["metadata"]["uid"] != before["metadata"]["uid"]
+            })?;
+            ensure!(after["data"]["ca.crt"] == before["data"]["ca.crt"]);
+            ensure!(after["data"]["tls.key"] != before["data"]["tls.key"]);
+            Ok(())
+        })?;
         scene.holds("certificate", "leaf", "Ready").map(drop)
     })
 }

@@ -257,15 +257,17 @@ fn damages() -> Vec<(&'static str, &'static str, Value)> {
 /// Applies a merge patch; soon everything that is wanted of the object is as it was.
 fn damage_is_repaired(scene: &Scene, kind: &str, name: &str, patch: &Value) -> Result<()> {
     let before = wanted_of(scene.get(kind, name)?);
-    scene.merge(kind, name, patch)?;
     let is_repaired = |object: &Value| wanted_of(object.clone()) == before;
-    scene
-        .wait("the repair", RESTORED_WITHIN, (kind, name), is_repaired)
-        .map(drop)
-        .with_context(|| {
-            let now = scene.get(kind, name).map(wanted_of).unwrap_or_default();
-            format!("was {before}\nis {now}")
-        })
+    scene.is_prompt(name, RESTORED_WITHIN, || {
+        scene.merge(kind, name, patch)?;
+        scene
+            .wait("the repair", scene::WITHIN, (kind, name), is_repaired)
+            .map(drop)
+            .with_context(|| {
+                let now = scene.get(kind, name).map(wanted_of).unwrap_or_default();
+                format!("was {before}\nis {now}")
+            })
+    })
 }
 
 /// What the operator says of an object: neither what the API server counts nor the status.

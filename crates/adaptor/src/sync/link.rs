@@ -81,6 +81,12 @@ impl Sync {
                 Some(last) if last.up == link.up => last.since.clone(),
                 _ => Some(clock::timestamp()),
             };
+            // While the router dials it has nothing to say: what it said last still stands.
+            if !link.up && link.message.is_none() {
+                link.message = last
+                    .filter(|last| !last.up)
+                    .and_then(|last| last.message.clone());
+            }
             if last.is_some_and(|last| last.up) != link.up {
                 info!(
                     link = name,
@@ -173,7 +179,9 @@ fn explain(links: &mut BTreeMap<String, LinkReport>, connectors: &[Row]) {
     for row in connectors {
         let link = text(row, "name").and_then(|name| links.get_mut(name));
         if let Some(link) = link.filter(|link| !link.up && link.remote.is_none()) {
-            link.message = text(row, "connectionMsg").map(without_number);
+            link.message = text(row, "connectionMsg")
+                .filter(|message| !message.is_empty())
+                .map(without_number);
         }
     }
 }

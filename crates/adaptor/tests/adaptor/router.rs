@@ -7,8 +7,10 @@ use crate::bed::{eventually, free_port, get};
 use serde_json::json;
 use spanwire_standin::{Standin, read_config};
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// A router with nothing but its bootstrap configuration.
@@ -83,7 +85,11 @@ impl Router {
             }
             Some(Running::StandIn(runtime, standin)) => {
                 drop(standin);
-                runtime.shutdown_background();
+                // Its ports are free when its tasks are gone.
+                runtime.shutdown_timeout(Duration::from_secs(2));
+                eventually("its port is free", || {
+                    TcpListener::bind(&self.management).is_ok()
+                });
             }
             None => {}
         }
