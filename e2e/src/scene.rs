@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::audit::Mark;
+use crate::audit::{Mark, Request};
 use crate::bed::Bed;
 use crate::kubectl::{Kubectl, condition};
 use crate::namespace::Namespaces;
@@ -146,7 +146,7 @@ impl Scene {
         bail!("it was written after {waits:.1?}, and should within {limit:?}")
     }
 
-    /// How long our last write of an object came after the first of somebody else since the mark.
+    /// How long our last write of an object came after the first of a person since the mark.
     fn answer(&self, mark: Mark, name: &str) -> Result<Duration> {
         let mut writes = self.bed.audit().since(mark)?;
         writes.retain(|request| {
@@ -154,7 +154,8 @@ impl Scene {
             let is_here = object.namespace == self.namespace && object.name == name;
             is_here && object.subresource.is_empty() && request.is_write()
         });
-        let harm = writes.iter().find(|request| !request.is_ours());
+        let is_a_persons = |request: &&Request| !request.user.username.starts_with("system:");
+        let harm = writes.iter().find(is_a_persons);
         let harm = harm.context("nobody changed it")?;
         let repair = writes.iter().rfind(|request| {
             request.is_ours() && request.object_ref.resource == harm.object_ref.resource

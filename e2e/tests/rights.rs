@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use spanwire_e2e::audit::{AuditLog, Request};
+use spanwire_e2e::audit::Request;
 use spanwire_e2e::kubectl::Kubectl;
 use spanwire_e2e::rest;
 use spanwire_e2e::scene::{self, Scene, ours, text};
@@ -53,8 +53,7 @@ fn router_pods_hold_no_secret_verb() -> Result<()> {
 #[test]
 fn only_publish_writes_status() -> Result<()> {
     scene::play("rights-status", |scene| {
-        live_through_something(scene)?;
-        let writes = of_operator(scene)?;
+        let writes = live_through_something(scene)?;
         let (statuses, others): (Vec<_>, Vec<_>) = writes
             .iter()
             .partition(|request| request.object_ref.subresource == "status");
@@ -101,8 +100,7 @@ fn only_owned_objects_are_touched() -> Result<()> {
             stranger("ConfigMap"),
             stranger("ServiceAccount"),
         ])?;
-        live_through_something(scene)?;
-        let writes = of_operator(scene)?;
+        let writes = live_through_something(scene)?;
         let touched: BTreeSet<(&str, &str)> = writes
             .iter()
             .filter(|request| request.object_ref.subresource.is_empty())
@@ -131,8 +129,9 @@ fn only_owned_objects_are_touched() -> Result<()> {
     })
 }
 
-/// A site comes up, is linked to, is damaged and changed.
-fn live_through_something(scene: &Scene) -> Result<()> {
+/// A site comes up, is linked to, is damaged and changed: what the operator wrote for it.
+fn live_through_something(scene: &Scene) -> Result<Vec<Request>> {
+    let start = scene.bed.audit().mark()?;
     scene.apply([
         ours("Site", "west", &json!({"linkAccess": "default"})),
         ours("AccessGrant", "grant", &json!({"redemptionsAllowed": 1})),
@@ -156,11 +155,7 @@ fn live_through_something(scene: &Scene) -> Result<()> {
     rest::reached(scene.bed, &namespaces)?;
     let left = scene.find("routeraccess", "skupper-router")?;
     ensure!(left.is_none(), "the access is still there");
-    Ok(())
-}
-
-fn of_operator(scene: &Scene) -> Result<Vec<Request>> {
-    let mut writes = rest::writes(scene.bed, AuditLog::START, &[&scene.namespace])?;
+    let mut writes = rest::writes(scene.bed, start, &namespaces)?;
     writes.retain(|request| request.user.username == OPERATOR);
     Ok(writes)
 }
