@@ -300,7 +300,7 @@ fn foreign_fields_stay(scene: &Scene) -> Result<()> {
     let affinity = json!({"spec": {"sessionAffinity": "ClientIP"}});
     scene.merge("service", "west-peers", &affinity)?;
     let key = json!({"data": {"a-note": "mine"}});
-    scene.merge("configmap", "skupper-router-report", &key)?;
+    scene.merge("configmap", "skupper-router", &key)?;
     // Adds an annotation to the pod template, as a person would who wants new pods.
     scene.run(&["rollout", "restart", "deployment/skupper-router"])?;
     scene.run(&[
@@ -322,8 +322,8 @@ fn foreign_fields_stay(scene: &Scene) -> Result<()> {
     }
     let service = scene.get("service", "west-peers")?;
     ensure!(service["spec"]["sessionAffinity"] == "ClientIP");
-    let report = scene.get("configmap", "skupper-router-report")?;
-    ensure!(report["data"]["a-note"] == "mine");
+    let config = scene.get("configmap", "skupper-router")?;
+    ensure!(config["data"]["a-note"] == "mine");
     let deployment = scene.get("deployment", "skupper-router")?;
     let template = &deployment["spec"]["template"]["metadata"]["annotations"];
     ensure!(!text(&template["kubectl.kubernetes.io/restartedAt"]).is_empty());

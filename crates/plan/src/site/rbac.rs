@@ -68,7 +68,8 @@ pub(crate) fn children(shape: &Shape<'_>, world: &World) -> Vec<Child> {
     children
 }
 
-/// Keys of reports whose pods are gone: an adaptor cannot know it of others, and the report has room for few.
+/// Keys of reports whose pods are gone: an adaptor cannot know it of others, and there is room for few. What is no report
+/// is somebody else's, and stays.
 fn reports_of_the_dead(world: &World) -> Vec<String> {
     let living: BTreeSet<String> = world
         .pods
@@ -81,7 +82,7 @@ fn reports_of_the_dead(world: &World) -> Vec<String> {
     let reports = world.config_maps.get(names::REPORT);
     reports
         .into_iter()
-        .flat_map(|facts| facts.files.keys())
+        .flat_map(|facts| facts.reports.keys())
         .filter(|key| !living.contains(*key))
         .cloned()
         .collect()
@@ -91,6 +92,7 @@ fn reports_of_the_dead(world: &World) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::facts::{ConfigMapFacts, FileFacts};
+    use spanwire_router::report::Report;
 
     #[test]
     fn reports_of_pods_that_are_gone_go_too() {
@@ -101,8 +103,11 @@ mod tests {
         );
         world.config_maps.insert(ConfigMapFacts {
             metadata: serde_json::from_value(serde_json::json!({"name": names::REPORT})).unwrap(),
-            files: ["a.1", "a.0", "b.2"]
+            files: ["a.1", "a.0", "b.2", "a-note"]
                 .map(|key| (key.to_owned(), FileFacts::default()))
+                .into(),
+            reports: ["a.1", "a.0", "b.2"]
+                .map(|key| (key.to_owned(), Report::default()))
                 .into(),
             ..ConfigMapFacts::default()
         });
