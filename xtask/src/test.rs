@@ -226,9 +226,7 @@ impl Batch {
             cargo.env("SPANWIRE_FULL", "1");
         }
         if args.bless {
-            cargo
-                .env("INSTA_UPDATE", "always")
-                .env("SPANWIRE_BLESS", "1");
+            cargo.env("BLESS", "1");
         }
         let start = Instant::now();
         let mut child = cargo

@@ -1,6 +1,6 @@
 //! Does each World that is kept as a case still give the Plan beside it?
 //!
-//! `cargo xtask test case --bless` (or `BLESS=1`) writes the Plans anew; read the difference before it is committed.
+//! `cargo xtask test case --bless` writes the Plans anew; read the difference before it is committed.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ fn every_world_gives_its_plan() {
     }
     assert!(
         wrong.is_empty(),
-        "{} cases differ; if that is meant: BLESS=1\n\n{}",
+        "{} cases differ; if that is meant: cargo xtask test case --bless\n\n{}",
         wrong.len(),
         wrong.join("\n")
     );

@@ -106,14 +106,14 @@ fn is_wanted(certificate: &str, world: &World) -> bool {
 /// The certificate for all who claim it.
 pub(super) fn certificate(wish: &Wish<'_>, claimants: &[Wish<'_>], world: &World) -> Child {
     let name = certificate_name(wish.access);
-    // The subject is that of whoever planned it first: another one would cost a new key for nothing.
+    // The subject stays while it is a claimant's: another one would cost a new key for nothing.
     let subject = world
         .certificates
         .get(name)
         .and_then(crate::seen::Seen::fits)
         .map(|live| live.spec.subject.as_str())
-        .filter(|subject| claimants.iter().any(|claimant| claimant.name == *subject))
-        .unwrap_or(wish.name);
+        .filter(|live| claimants.iter().any(|claimant| subject(claimant) == *live))
+        .unwrap_or_else(|| subject(wish));
     let mut annotations = labels::map([(labels::CONTROLLED, "true")]);
     let mut hosts = BTreeSet::new();
     for claimant in claimants {
@@ -150,6 +150,15 @@ pub(super) fn certificate(wish: &Wish<'_>, claimants: &[Wish<'_>], world: &World
             .collect(),
     );
     child(ObjectKind::Certificate, &certificate)
+}
+
+/// Whom a claimant's certificate is for: the RouterAccess behind it, else itself. The accesses of both routers of a site
+/// with `ha` thereby agree, whichever was there first.
+fn subject<'a>(wish: &Wish<'a>) -> &'a str {
+    let annotations = wish.access.metadata.annotations.as_ref();
+    annotations
+        .and_then(|map| map.get(labels::ROUTER_ACCESS))
+        .map_or(wish.name, String::as_str)
 }
 
 /// What a claimant's certificate has to be good for: the names inside the cluster, those that its RouterAccess adds, and
