@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// The audit log of a cluster.
 #[derive(Clone, Debug)]
@@ -76,13 +77,26 @@ impl AuditLog {
 
     /// The requests that were answered after the mark.
     pub fn since(&self, mark: Mark) -> Result<Vec<Request>> {
+        self.entries(mark, |_| true)
+    }
+
+    /// The same for the lines that are `wanted`, with as much of each as `T` takes.
+    pub(crate) fn entries<T: DeserializeOwned>(
+        &self,
+        mark: Mark,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<T>> {
         let mut file =
             File::open(&self.path).with_context(|| format!("open {}", self.path.display()))?;
         file.seek(SeekFrom::Start(mark.0))?;
         let mut requests = Vec::new();
         for line in BufReader::new(file).lines() {
+            let line = line?;
             // The last line may still be on its way.
-            if let Ok(request) = serde_json::from_str(&line?) {
+            if let Some(request) = wanted(&line)
+                .then(|| serde_json::from_str(&line).ok())
+                .flatten()
+            {
                 requests.push(request);
             }
         }

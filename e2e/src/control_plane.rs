@@ -128,7 +128,8 @@ fn kube_apiserver(ground: &Ground<'_>, emulated_version: Option<&str>) -> Result
     Ok(command)
 }
 
-/// Every write, and every read by a service account outside Kubernetes itself.
+/// Every write, with the object that it left where [`crate::history`] needs it, and every read by a service account
+/// outside Kubernetes itself.
 fn audit_policy() -> serde_json::Value {
     let writes = ["create", "update", "patch", "delete", "deletecollection"];
     json!({
@@ -136,6 +137,15 @@ fn audit_policy() -> serde_json::Value {
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [
+            {
+                "level": "RequestResponse",
+                "omitManagedFields": true,
+                "verbs": writes,
+                "resources": [
+                    {"group": "", "resources": ["secrets", "configmaps"]},
+                    {"group": "apps", "resources": ["deployments"]},
+                ],
+            },
             {"level": "Metadata", "verbs": writes},
             {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
             {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},

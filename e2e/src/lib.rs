@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod command;
 pub mod control_plane;
 pub mod daemon;
+pub mod history;
 pub mod image;
 pub mod images;
 pub mod install;

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
+use crate::audit::AuditLog;
 use crate::bed::Bed;
-use crate::install;
 use crate::kubectl::Kubectl;
+use crate::{history, install};
 
 /// Namespaces of one test. They are deleted when dropped; unless [`Namespaces::passed`] was called, what is in them is
 /// written down first.
 #[derive(Debug)]
 pub struct Namespaces {
     kubectl: Kubectl,
+    audit: AuditLog,
     names: Vec<String>,
     story: PathBuf,
     has_passed: bool,
@@ -28,15 +30,18 @@ impl Namespaces {
         let story = bed.failures()?.join(format!("{}.txt", names.join("+")));
         Ok(Namespaces {
             kubectl,
+            audit: bed.audit(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             story,
             has_passed: false,
         })
     }
 
-    /// Says that there is nothing to write down.
-    pub fn passed(mut self) {
+    /// Says that there is nothing to write down, unless the order in which things were stored was ever wrong.
+    pub fn passed(mut self) -> Result<()> {
+        history::is_in_order(&self.audit, &self.names)?;
         self.has_passed = true;
+        Ok(())
     }
 
     /// What a person would look at first.

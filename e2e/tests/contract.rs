@@ -80,8 +80,7 @@ fn in_a_namespace(name: &str, check: impl FnOnce(&Kubectl, &str) -> Result<()>) 
     });
     kubectl.apply(&elsewhere.to_string(), &["--namespace", name])?;
     check(&kubectl, name)?;
-    namespaces.passed();
-    Ok(())
+    namespaces.passed()
 }
 
 fn definitions_are_established(kubectl: &Kubectl) -> Result<()> {

@@ -69,8 +69,7 @@ fn pods_run_and_find_services_by_name() -> Result<()> {
         Ok(answer.status.success().then_some(answer.stdout))
     })?;
     assert_eq!(heard.trim(), "hello");
-    namespaces.passed();
-    Ok(())
+    namespaces.passed()
 }
 
 #[test]
@@ -129,8 +128,7 @@ fn walk(prefix: &str, scenario: &str) -> Result<()> {
             .map(|census| left(&census))
             .unwrap_or_default()
     })?;
-    namespaces.passed();
-    Ok(())
+    namespaces.passed()
 }
 
 /// After a quiet moment, half a minute without a write by us and without a change of what is ours.
