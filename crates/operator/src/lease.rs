@@ -7,6 +7,9 @@
 
 mod election;
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
@@ -49,6 +52,50 @@ impl Leading {
     /// before anything else has run.
     pub fn is_leading(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// What comes of work that is done while this replica leads; none where its time was over before the work was: what
+    /// is not sent by then is not sent. Each step of the work asks anew, before anything else.
+    pub async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let step = poll_fn(|context| {
+            if self.is_leading() {
+                work.as_mut().poll(context).map(Some)
+            } else {
+                Poll::Ready(None)
+            }
+        });
+        tokio::select! {
+            biased;
+            answer = step => answer,
+            () = self.over() => None,
+        }
+    }
+
+    /// Waits until this replica does not lead any more.
+    async fn over(&self) {
+        let mut told = self.0.clone();
+        loop {
+            let until = *told.borrow_and_update();
+            let Some(until) = until.filter(|until| Instant::now() < *until) else {
+                return;
+            };
+            let renewed = timeout_at(until, told.changed()).await;
+            if !matches!(renewed, Ok(Ok(()))) {
+                // Either it is time, or nobody is left to renew it.
+                return sleep_until(until).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Leading {
+    /// Leads for an hour, or until it is told otherwise.
+    pub(crate) fn for_test() -> (watch::Sender<Option<Instant>>, Self) {
+        let until = watch::Sender::new(Some(Instant::now() + Duration::from_hours(1)));
+        let leading = Self(until.subscribe());
+        (until, leading)
     }
 }
 

@@ -1,10 +1,21 @@
 //! Does a replica that is cut off, frozen or told to stop leave the work to others in time?
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+use spanwire_api::Certificate;
+use spanwire_plan::{Config, Seen};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::mock::{ApiServer, Fault};
+use crate::act::Workshop;
+use crate::controllers::KINDS;
+use crate::driver::Shell;
+use crate::mock::{ApiServer, Call, Fault};
+use crate::publish::Publisher;
+use crate::redeem::{Policy, Pool};
+use crate::stores::{Bells, Stores};
+use crate::telemetry::Metrics;
 
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/the-lease";
 
@@ -136,4 +147,82 @@ async fn the_leader_asks_once_a_renewal() {
     assert!(server.count("GET", "the-lease") <= 1);
     let requests = server.count("PUT", "the-lease");
     assert!((40..=51).contains(&requests), "{requests}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_given_up_when_the_time_is_over() {
+    let server = ApiServer::new();
+    let mut one = replica(&server, "one");
+    let leading = one.leading.clone();
+    assert_eq!(leading.within(async { "done" }).await, None);
+    until(&mut one, true, 1).await;
+    // Renewals are no end of the time.
+    let work = tokio::time::sleep(Duration::from_mins(5));
+    assert_eq!(leading.within(work).await, Some(()));
+
+    server.fault(|_| Fault::Hang);
+    let begun = Instant::now();
+    let hung = leading.within(std::future::pending::<()>());
+    assert_eq!(timeout(Duration::from_secs(11), hung).await, Ok(None));
+    let waited = begun.elapsed().as_secs_f64();
+    assert!(waited > 7.0, "{waited} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_given_up_when_the_lease_is_another_s() {
+    let (until, leading) = Leading::for_test();
+    let loses = async {
+        until.send_replace(None);
+        tokio::task::yield_now().await;
+        panic!("a step too far");
+    };
+    assert_eq!(leading.within(loses).await, None::<()>);
+}
+
+/// One pass over the Certificate of a CA, for a replica that loses the lease where `loses` says so. Gives back how many
+/// writes there were.
+async fn writes_of_a_pass(loses: fn(&Call) -> bool) -> usize {
+    let server = ApiServer::new();
+    let (until, leading) = Leading::for_test();
+    server.fault(move |call| {
+        if loses(call) {
+            until.send_replace(None);
+        }
+        Fault::None
+    });
+    let (bells, _queues) = Bells::new(&KINDS);
+    let stores = Arc::new(Stores::new("home", bells));
+    let certificate: Seen<Certificate> = serde_json::from_value(json!({
+        "metadata": {"name": "ca", "namespace": "a", "uid": "1", "resourceVersion": "1"},
+        "spec": {"ca": "", "subject": "ca", "signing": true},
+    }))
+    .unwrap();
+    stores.keep(certificate);
+    let (client, metrics) = (server.client(), Arc::new(Metrics::new("0")));
+    let pool = Pool::new(
+        client.clone(),
+        Clock::default(),
+        Policy::default(),
+        metrics.clone(),
+        Arc::new(|_, _| {}),
+    );
+    let workshop = Workshop {
+        client: client.clone(),
+        pool,
+        leading: leading.clone(),
+        metrics: metrics.clone(),
+    };
+    let publisher = Arc::new(Publisher::new(client, "spanwire", "me"));
+    let config = Config::default();
+    let clock = Clock::default();
+    let shell = Shell::new(stores, workshop, publisher, config, clock, leading, metrics);
+    shell.reconcile::<Certificate>("a", "ca").await;
+    server.count("POST", "") + server.count("PATCH", "")
+}
+
+#[tokio::test]
+async fn a_pass_sends_nothing_after_the_lease_is_lost() {
+    // A Secret, and the event that tells of it.
+    assert_eq!(writes_of_a_pass(|_| false).await, 2);
+    assert_eq!(writes_of_a_pass(|call| call.method == "POST").await, 1);
 }
