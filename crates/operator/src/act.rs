@@ -184,7 +184,7 @@ impl Workshop {
             Act::Delete(target, live) => self.delete(target, live).await,
             Act::Issue(order) => self.issue(order).await,
             Act::Redeem(redeem) => {
-                self.pool.submit(redeem.clone());
+                self.pool.led_by(&self.leading).submit(redeem.clone());
                 return Ok(());
             }
             Act::Nudge(nudge) => return self.nudge(nudge).await,

@@ -13,9 +13,11 @@ mod target;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use hyper::Uri;
 use kube::{Api, Client};
 use spanwire_api::AccessToken;
@@ -29,6 +31,7 @@ use zeroize::Zeroizing;
 
 use crate::clock::Clock;
 use crate::error::within;
+use crate::lease::Leading;
 use crate::telemetry::{Metrics, Redeemed};
 
 use target::Target;
@@ -56,7 +59,11 @@ pub struct Policy {
 
 /// Redeems tokens. Clones share everything.
 #[derive(Clone)]
-pub struct Pool(Arc<Shared>);
+pub struct Pool {
+    shared: Arc<Shared>,
+    /// Redemptions begin only while this replica leads; none: always.
+    leading: Option<Leading>,
+}
 
 struct Shared {
     client: Client,
@@ -86,7 +93,7 @@ impl Pool {
         metrics: Arc<Metrics>,
         report: Report,
     ) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             client,
             clock,
             policy,
@@ -95,13 +102,28 @@ impl Pool {
             places: Semaphore::new(PLACES),
             tasks: TaskTracker::new(),
             state: Mutex::default(),
-        }))
+        });
+        Self {
+            shared,
+            leading: None,
+        }
+    }
+
+    /// The same pool, for redemptions that are not begun once this replica does not lead any more. One that has sent its
+    /// code is brought to its end, its answer stored included: a claim would be lost otherwise, and the next leader
+    /// finds the Secret or makes the same.
+    #[must_use]
+    pub fn led_by(&self, leading: &Leading) -> Self {
+        Self {
+            leading: Some(leading.clone()),
+            ..self.clone()
+        }
     }
 
     /// Sees to it that the token is redeemed, and comes back at once. A token that is being redeemed is not redeemed
     /// twice at a time; one that has changed since is tried again as it is then.
     pub fn submit(&self, redeem: Redeem) {
-        match self.0.state().running.entry(redeem.uid.clone()) {
+        match self.shared.state().running.entry(redeem.uid.clone()) {
             Entry::Occupied(mut running) => {
                 running.insert(Some(redeem));
                 return;
@@ -110,48 +132,73 @@ impl Pool {
                 place.insert(None);
             }
         }
-        let shared = self.0.clone();
-        self.0.tasks.spawn(shared.work(redeem));
+        let work = self.shared.clone().work(redeem, self.leading.clone());
+        self.shared.tasks.spawn(work);
     }
-}
 
-impl Pool {
     /// Waits until nothing is under way any more. What is submitted later is not waited for.
     pub async fn drain(&self) {
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
     }
 }
 
 impl Shared {
     /// Redeems a token, and again as long as it has changed meanwhile.
-    async fn work(self: Arc<Self>, redeem: Redeem) {
-        let _ticket = Ticket {
-            shared: &self,
-            uid: redeem.uid.clone(),
-        };
-        let mut next = Some(redeem);
-        while let Some(redeem) = next {
-            {
+    async fn work(self: Arc<Self>, mut redeem: Redeem, leading: Option<Leading>) {
+        let may_begin = || leading.as_ref().is_none_or(Leading::is_leading);
+        loop {
+            let attempt = {
                 let Ok(_place) = self.places.acquire().await else {
                     return;
                 };
-                self.attempt(&redeem).await;
-            }
-            next = self
-                .state()
-                .running
-                .get_mut(&redeem.uid)
-                .and_then(Option::take)
-                .filter(|later| later.generation != redeem.generation);
+                // What is odd enough to make us panic is that token's fault alone.
+                AssertUnwindSafe(self.attempt(&redeem, may_begin))
+                    .catch_unwind()
+                    .await
+            };
+            let is_told = attempt.unwrap_or_else(|_| {
+                let (token, namespace) = (&redeem.token, &redeem.namespace);
+                tracing::error!(token, namespace, "Panicked while redeeming");
+                true
+            });
+            let Some(later) = self.later(&redeem, is_told) else {
+                return;
+            };
+            redeem = later;
         }
     }
 
-    async fn attempt(&self, redeem: &Redeem) {
-        let Ok(outcome) = self.outcome(redeem).await else {
-            let (token, namespace) = (&redeem.token, &redeem.namespace);
-            tracing::debug!(token, namespace, "Token has moved on");
-            return;
+    /// What was submitted meanwhile, unless what was told of `redeem` answers it. Where that is nothing, the token is
+    /// free for the next redemption.
+    fn later(&self, redeem: &Redeem, is_told: bool) -> Option<Redeem> {
+        let mut state = self.state();
+        let later = state
+            .running
+            .get_mut(&redeem.uid)
+            .and_then(Option::take)
+            .filter(|later| !is_told || later.generation != redeem.generation);
+        if later.is_none() {
+            state.running.remove(&redeem.uid);
+        }
+        later
+    }
+
+    /// Redeems a token once; gives back whether there was an outcome to tell.
+    async fn attempt(&self, redeem: &Redeem, may_begin: impl Fn() -> bool) -> bool {
+        let outcome = if may_begin() {
+            self.outcome(redeem, may_begin).await
+        } else {
+            None
+        };
+        let (token, namespace) = (&redeem.token, &redeem.namespace);
+        let Some(outcome) = outcome else {
+            tracing::debug!(
+                token,
+                namespace,
+                "Not redeemed: the token or the leader is another"
+            );
+            return false;
         };
         let result = result(&outcome);
         self.metrics
@@ -159,7 +206,6 @@ impl Shared {
             .get_or_create(&Redeemed { result })
             .inc();
         let tries = self.count(redeem);
-        let (token, namespace) = (&redeem.token, &redeem.namespace);
         match &outcome {
             Outcome::Stored => tracing::info!(token, namespace, tries, "Redeemed"),
             Outcome::Unreachable(why) => {
@@ -174,46 +220,49 @@ impl Shared {
             outcome,
         };
         (self.report)(redeem.uid.clone(), attempt);
+        true
     }
 
-    async fn outcome(&self, redeem: &Redeem) -> Result<Outcome, Moved> {
+    /// How it went; none where there is nothing to tell: the token is another one now, or gone, or this replica does not
+    /// lead any more and has not sent the code.
+    async fn outcome(&self, redeem: &Redeem, may_begin: impl Fn() -> bool) -> Option<Outcome> {
         let api: Api<Seen<AccessToken>> = Api::namespaced(self.client.clone(), &redeem.namespace);
         let token = match within(api.get(&redeem.token)).await {
             Ok(token) => token,
-            Err(error) if error.code() == Some(404) => return Err(Moved),
+            Err(error) if error.code() == Some(404) => return None,
             Err(error) => {
                 tracing::debug!(token = redeem.token, namespace = redeem.namespace, %error, "Token not read");
-                return Ok(unreachable_now(
+                return Some(unreachable_now(
                     "the API server could not be asked for the token",
                 ));
             }
         };
         // Nothing of an odd one is repeated: its code may be in it.
         let Seen::Fits(token) = token else {
-            return Ok(Outcome::Invalid(message("the token does not fit its type")));
+            return Some(Outcome::Invalid(message("the token does not fit its type")));
         };
         let is_same = token.metadata.uid.as_ref() == Some(&redeem.uid)
             && token.metadata.generation == Some(redeem.generation);
         if !is_same {
-            return Err(Moved);
+            return None;
         }
         let spec = token.spec;
         let code = Zeroizing::new(spec.code);
         let target = match Target::parse(&spec.url, &spec.ca, &code) {
             Ok(target) => target,
-            Err(error) => return Ok(Outcome::Invalid(message(&error.to_string()))),
+            Err(error) => return Some(Outcome::Invalid(message(&error.to_string()))),
         };
-        let exchange = exchange::exchange(&target, &code, redeem, &self.policy);
+        let exchange = exchange::exchange(&target, &code, redeem, &self.policy, may_begin);
         let answer = match timeout(EXCHANGE, exchange).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Ok(error.outcome()),
-            Err(_) => return Ok(unreachable_now(exchange::NO_ANSWER)),
+            Ok(Err(error)) => return error.outcome(),
+            Err(_) => return Some(unreachable_now(exchange::NO_ANSWER)),
         };
         let received = match answer::Received::parse(&redeem.token, &answer) {
             Ok(received) => received,
-            Err(error) => return Ok(Outcome::AnswerRefused(message(&error.to_string()))),
+            Err(error) => return Some(Outcome::AnswerRefused(message(&error.to_string()))),
         };
-        Ok(match store::store(&self.client, redeem, &received).await {
+        Some(match store::store(&self.client, redeem, &received).await {
             Ok(()) => Outcome::Stored,
             Err(error) => unreachable_now(&error.to_string()),
         })
@@ -239,21 +288,6 @@ impl Shared {
     }
 }
 
-/// The token is another one now, or gone: there is nothing to report.
-struct Moved;
-
-/// Frees a token for the next redemption, however this one ends.
-struct Ticket<'a> {
-    shared: &'a Shared,
-    uid: String,
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        self.shared.state().running.remove(&self.uid);
-    }
-}
-
 fn unreachable_now(why: &str) -> Outcome {
     Outcome::Unreachable(message(why))
 }
@@ -276,3 +310,6 @@ fn result(outcome: &Outcome) -> &'static str {
         Outcome::AnswerRefused(_) => "answer_refused",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,13 +58,15 @@ pub(super) enum Exchange {
     Unpack,
     #[error("the token's name or the site's uid cannot be sent")]
     WriteRequest,
+    #[error("this replica does not lead any more")]
+    Lead,
 }
 
 impl Exchange {
-    /// What this means for the token.
-    pub(super) fn outcome(&self) -> Outcome {
+    /// What this means for the token, if anything.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
         let text = message(&self.to_string());
-        match self {
+        Some(match self {
             Self::Reach | Self::Wait(_) => Outcome::Unreachable(text),
             Self::AllowAddress | Self::WriteRequest => Outcome::Invalid(text),
             Self::Trust(_) => Outcome::Untrusted(text),
@@ -72,16 +74,18 @@ impl Exchange {
             Self::LeaveSome => Outcome::UsedUp,
             Self::KnowGrant => Outcome::Expired,
             Self::Understand(_) | Self::LimitAnswer | Self::Unpack => Outcome::AnswerRefused(text),
-        }
+            Self::Lead => return None,
+        })
     }
 }
 
-/// Sends the code, and gives back the body of a good answer. The caller sets the deadline.
+/// Sends the code, if it may by then, and gives back the body of a good answer. The caller sets the deadline.
 pub(super) async fn exchange(
     target: &Target,
     code: &Zeroizing<String>,
     redeem: &Redeem,
     policy: &Policy,
+    may_send: impl Fn() -> bool,
 ) -> Result<Zeroizing<Vec<u8>>, Exchange> {
     let addresses = addresses(target, policy)
         .await
@@ -99,6 +103,10 @@ pub(super) async fn exchange(
     // Ends with this function.
     let mut conversation = JoinSet::new();
     conversation.spawn(connection);
+    // The last moment at which giving up costs no claim.
+    if !may_send() {
+        return Err(Exchange::Lead);
+    }
     let response = sender
         .send_request(request)
         .await
@@ -208,7 +216,7 @@ mod tests {
     async fn judged(status: u16, body: &str) -> Outcome {
         let body = Full::new(Bytes::from(body.to_owned()));
         let response = Response::builder().status(status).body(body).unwrap();
-        judge(response).await.unwrap_err().outcome()
+        judge(response).await.unwrap_err().outcome().unwrap()
     }
 
     #[tokio::test]

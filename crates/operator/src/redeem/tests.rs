@@ -1,0 +1,66 @@
+//! Does a redemption begin when it may, and only then?
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use spanwire_plan::plan::{Child, ObjectKind};
+
+use super::*;
+use crate::mock::{ApiServer, Fault};
+
+pub(super) fn redeem(token: &str) -> Redeem {
+    Redeem {
+        namespace: "a".to_owned(),
+        token: token.to_owned(),
+        uid: format!("uid of {token}"),
+        generation: 1,
+        subject: "site".to_owned(),
+        secret: Child {
+            kind: ObjectKind::Secret,
+            object: json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+                "metadata": {"name": token, "namespace": "a"},
+            }),
+            data: BTreeMap::new(),
+            unwanted: Vec::new(),
+        },
+    }
+}
+
+fn pool(server: &ApiServer, leading: &Leading) -> Pool {
+    let metrics = Arc::new(Metrics::new("0"));
+    let (clock, policy) = (Clock::default(), Policy::default());
+    Pool::new(server.client(), clock, policy, metrics, Arc::new(|_, _| {})).led_by(leading)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redemption_that_waits_is_not_begun_after_the_lease_is_lost() {
+    let server = ApiServer::new();
+    server.fault(|_| Fault::Hang);
+    let (until, leading) = Leading::for_test();
+    let pool = pool(&server, &leading);
+    for index in 0..=PLACES {
+        pool.submit(redeem(&format!("t{index}")));
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    until.send_replace(None);
+    pool.drain().await;
+    assert_eq!(server.count("GET", ""), PLACES);
+}
+
+#[tokio::test]
+async fn what_was_not_begun_answers_nothing() {
+    let (_until, leading) = Leading::for_test();
+    let shared = pool(&ApiServer::new(), &leading).shared;
+    let redeem = redeem("t");
+    let submit = |redeem: &Redeem| {
+        let mut state = shared.state();
+        let running = &mut state.running;
+        running.insert(redeem.uid.clone(), Some(redeem.clone()));
+    };
+    submit(&redeem);
+    assert_eq!(shared.later(&redeem, false).as_ref(), Some(&redeem));
+    submit(&redeem);
+    assert_eq!(shared.later(&redeem, true), None);
+    assert!(shared.state().running.is_empty());
+}
