@@ -31,8 +31,22 @@ pub(super) enum StoreAnswer {
     TakeName,
     #[error("the Secret with the answer could not be written")]
     Write,
+    #[error("a Secret of the token's name comes and goes")]
+    Vanish,
     #[error("the API server does not take the Secret with the answer")]
     Call(#[source] CallServer),
+}
+
+impl StoreAnswer {
+    /// Whether another try would end in the same way.
+    fn is_final(&self) -> bool {
+        match self {
+            Self::TakeName | Self::Write => true,
+            Self::Vanish => false,
+            // The namespace is going: there is nothing to store it for.
+            Self::Call(error) => error.is_stale(),
+        }
+    }
 }
 
 /// Stores the answer in the Secret that the plan wants.
@@ -47,15 +61,12 @@ pub(super) async fn store(
     let until = Instant::now() + PATIENCE;
     let mut pause = PAUSE.0;
     loop {
-        let error = match post(&api, redeem, &secret).await {
-            Ok(()) => return Ok(()),
-            Err(StoreAnswer::Call(error)) => error,
-            Err(error) => return Err(error),
+        let Err(error) = post(&api, redeem, &secret).await else {
+            return Ok(());
         };
         tracing::debug!(token = redeem.token, namespace = redeem.namespace, %error, "Answer not stored yet");
-        // The namespace is going: there is nothing to store it for.
-        if error.is_stale() || Instant::now() + pause > until {
-            return Err(StoreAnswer::Call(error));
+        if error.is_final() || Instant::now() + pause > until {
+            return Err(error);
         }
         sleep(pause).await;
         pause = PAUSE.1.min(pause * 2);
@@ -78,9 +89,11 @@ async fn post(
         return Err(StoreAnswer::Call(error));
     }
     // An earlier try of ours whose answer was lost, or somebody else's.
-    let live = within(api.get_metadata(&redeem.token))
-        .await
-        .map_err(StoreAnswer::Call)?;
+    let live = match within(api.get_metadata(&redeem.token)).await {
+        Ok(live) => live,
+        Err(error) if error.code() == Some(404) => return Err(StoreAnswer::Vanish),
+        Err(error) => return Err(StoreAnswer::Call(error)),
+    };
     let token = live
         .metadata
         .annotations
@@ -113,4 +126,62 @@ fn secret(redeem: &Redeem, received: &Received) -> Result<DynamicObject, StoreAn
         }),
     );
     Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use zeroize::Zeroizing;
+
+    use super::super::tests::redeem;
+    use super::*;
+    use crate::mock::{ApiServer, Fault};
+
+    const SECRET: &str = "/api/v1/namespaces/a/secrets/t";
+
+    /// Stores an answer where a Secret of the token with this uid is in the way, which the first `unseen` looks do not
+    /// find. Gives back how often the answer was sent.
+    async fn stored(uid: &str, unseen: usize) -> (Result<(), StoreAnswer>, usize) {
+        let server = ApiServer::new();
+        server.put(
+            SECRET,
+            json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": "t", "namespace": "a", "annotations": {labels::TOKEN: uid}},
+            }),
+        );
+        server.fault(move |call| {
+            if call.method == "GET" && call.before < unseen {
+                Fault::Refuse(404)
+            } else {
+                Fault::None
+            }
+        });
+        let received = Received {
+            ca: String::new(),
+            certificate: String::new(),
+            key: Zeroizing::default(),
+            links: Vec::new(),
+        };
+        let answer = store(&server.client(), &redeem("t"), &received).await;
+        (answer, server.count("POST", "/secrets"))
+    }
+
+    /// It was given up for lost.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_sent_again_when_what_was_in_its_way_is_gone() {
+        let (answer, posts) = stored("uid of t", 1).await;
+        assert!(answer.is_ok());
+        assert_eq!(posts, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_not_sent_for_ever() {
+        let begun = Instant::now();
+        let (answer, _) = stored("uid of t", usize::MAX).await;
+        assert!(matches!(answer, Err(StoreAnswer::Vanish)));
+        assert!(begun.elapsed() <= PATIENCE);
+        let (answer, posts) = stored("somebody", 0).await;
+        assert!(matches!(answer, Err(StoreAnswer::TakeName)));
+        assert_eq!(posts, 1);
+    }
 }
