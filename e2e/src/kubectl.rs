@@ -106,3 +106,8 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
         .iter()
         .find(|condition| condition["type"] == kind)
 }
+
+/// The text of a field, empty if it is not there.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

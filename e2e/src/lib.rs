@@ -30,6 +30,7 @@ pub mod scene;
 pub mod skip;
 pub mod tally;
 pub mod tools;
+pub mod topology;
 pub mod wait;
 pub mod workspace;
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::audit::{Mark, Request};
 use crate::bed::Bed;
+pub use crate::kubectl::text;
 use crate::kubectl::{Kubectl, condition};
 use crate::namespace::Namespaces;
 use crate::wait;
@@ -177,9 +178,4 @@ pub fn ours(kind: &str, name: &str, spec: &Value) -> Value {
         "metadata": {"name": name},
         "spec": spec,
     })
-}
-
-/// The text of a field that is there.
-pub fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use spanwire_router::report::{REPORT_CONFIG_MAP, Report, report_key};
 
-use crate::kubectl::Kubectl;
+use crate::kubectl::{Kubectl, text};
 
 /// The container that a router runs in.
 const ROUTER: &str = "router";
@@ -67,8 +67,4 @@ impl Tally {
             }
         }
     }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

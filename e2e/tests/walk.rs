@@ -8,15 +8,14 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use spanwire_e2e::bed::Bed;
 use spanwire_e2e::census::Census;
-use spanwire_e2e::kubectl::{Kubectl, has_condition};
+use spanwire_e2e::kubectl::has_condition;
 use spanwire_e2e::namespace::Namespaces;
 use spanwire_e2e::tally::Tally;
-use spanwire_e2e::{command, wait, workspace};
+use spanwire_e2e::{command, rest, wait, workspace};
 
 const WITHIN: Duration = Duration::from_mins(2);
 const GONE_WITHIN: Duration = Duration::from_mins(1);
-/// How long nothing of ours may be written before the world counts as settled.
-const QUIET: Duration = Duration::from_secs(3);
+/// For how long a settled world is watched.
 const REST: Duration = Duration::from_secs(30);
 
 #[test]
@@ -107,7 +106,8 @@ fn walk(prefix: &str, scenario: &str) -> Result<()> {
         assert!(has_condition(&site, "Ready"), "{}", site["status"]);
     }
 
-    rests(bed, &kubectl, &names)?;
+    rest::reached(bed, &names)?;
+    rest::lasts(bed, &names, REST)?;
     let tally = Tally::take(&kubectl, &names)?;
     assert_eq!(
         tally,
@@ -129,37 +129,6 @@ fn walk(prefix: &str, scenario: &str) -> Result<()> {
             .unwrap_or_default()
     })?;
     namespaces.passed()
-}
-
-/// After a quiet moment, half a minute without a write by us and without a change of what is ours.
-fn rests(bed: &Bed, kubectl: &Kubectl, namespaces: &[&str]) -> Result<()> {
-    let audit = bed.audit();
-    let writes = |period| -> Result<Vec<String>> {
-        let mark = audit.mark()?;
-        wait::for_period(period)?;
-        let requests = audit.since(mark)?.into_iter().filter(|request| {
-            let is_here = namespaces.contains(&request.object_ref.namespace.as_str());
-            is_here && request.is_ours() && request.is_write() && !request.is_lease()
-        });
-        Ok(requests.map(|request| request.to_string()).collect())
-    };
-    wait::until("our writes to cease", WITHIN, || {
-        Ok(writes(QUIET)?.is_empty().then_some(()))
-    })?;
-    let before = Census::take(kubectl, namespaces)?;
-    let written = writes(REST)?;
-    ensure!(
-        written.is_empty(),
-        "written at rest:\n{}",
-        written.join("\n")
-    );
-    let changes = before.changes(&Census::take(kubectl, namespaces)?);
-    ensure!(
-        changes.is_empty(),
-        "changed at rest:\n{}",
-        changes.join("\n")
-    );
-    Ok(())
 }
 
 /// Runs a script of `e2e/scenarios` as a person would.

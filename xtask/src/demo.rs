@@ -5,29 +5,25 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use spanwire_e2e::audit::AuditLog;
+use spanwire_e2e::bed::Bed;
 use spanwire_e2e::cluster::Cluster;
 use spanwire_e2e::install::{self, Settings};
 use spanwire_e2e::kubectl::Kubectl;
 use spanwire_e2e::tally::Tally;
-use spanwire_e2e::{wait, workspace};
+use spanwire_e2e::topology::{self, Topology};
+use spanwire_e2e::{rest, wait, workspace};
 
 use crate::progress::Steps;
 use crate::raise;
 
-mod network;
 mod picture;
 mod scenario;
 
-use network::Network;
 use scenario::Scenario;
 
 const NAME: &str = "demo";
 const SCRIPT: &str = "e2e/scenarios/two-sites.sh";
 const LINKED_WITHIN: Duration = Duration::from_mins(2);
-/// How long nothing of ours may write before the world counts as settled, and how long that is waited for.
-const QUIET: Duration = Duration::from_secs(2);
-const QUIET_WITHIN: Duration = Duration::from_secs(20);
 /// How long writes at rest are counted.
 const REST: Duration = Duration::from_secs(5);
 
@@ -73,7 +69,7 @@ enum Ground {
 
 /// What the demo saw.
 struct Seen {
-    network: Network,
+    topology: Topology,
     tally: Tally,
     writes_at_rest: Option<usize>,
 }
@@ -97,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     });
     let seen = seen.with_context(|| format!("see {}", folder().join("logs").display()))?;
 
-    println!("\n{}", picture::draw(&seen.network));
+    println!("\n{}", picture::draw(&seen.topology));
     println!("   {}\n", counts(&seen));
     if let Some(path) = &args.report {
         let report = report(&seen, &steps, &kubernetes);
@@ -160,67 +156,54 @@ fn play(steps: &Steps, ground: &Ground, kubectl: &Kubectl, scenario: &Scenario) 
         scenario.run(kubectl, &folder(), ground.bin().as_deref(), say)?;
         Ok(((), scenario.title()))
     })?;
-    let network = steps.run("link", |say| {
+    let topology = steps.run("link", |say| {
         say("waiting for every link and site");
-        let network = wait::until("the sites to be linked", LINKED_WITHIN, || {
-            let network = Network::read(kubectl, &names)?;
-            Ok(network.is_linked().then_some(network))
+        let topology = wait::until("the sites to be linked", LINKED_WITHIN, || {
+            let topology = Topology::read(kubectl, &names)?;
+            Ok(topology.is_linked().then_some(topology))
         });
-        let network = network.map_err(|error| {
-            let seen = Network::read(kubectl, &names)
-                .map(|network| network.complaints())
+        let topology = topology.map_err(|error| {
+            let seen = Topology::read(kubectl, &names)
+                .map(|topology| topology.complaints())
                 .unwrap_or_default();
             error.context(seen)
         })?;
-        Ok((network, "every site ready, every link up".to_owned()))
+        Ok((topology, "every site ready, every link up".to_owned()))
     })?;
-    let log = ground.audit();
-    for site in &network.sites {
-        let seconds = log
+    let bed = ground.bed();
+    for site in &topology.sites {
+        let time = bed
             .as_ref()
-            .and_then(|log| network::seconds(log, &site.namespace));
+            .and_then(|bed| topology::settling_time(&bed.audit(), &site.namespace));
+        let seconds = time.map(|time| time.as_secs_f64());
         steps.note(&site.name, &site.summary(), seconds);
     }
-    let writes_at_rest = steps.run("rest", |say| match &log {
+    let mut watched = names.clone();
+    watched.push(install::NAMESPACE);
+    let writes_at_rest = steps.run("rest", |say| match &bed {
         None => Ok((
             None,
             "not counted: this cluster's audit log is not at hand".to_owned(),
         )),
-        Some(log) => {
+        Some(bed) => {
             say("waiting until nothing is written any more");
-            let writes = writes_at_rest(log)?;
+            // A world that never rests is counted as it is.
+            let _ = rest::reached(bed, &watched);
+            let mark = bed.audit().mark()?;
+            wait::for_period(REST)?;
+            let writes = rest::writes(bed, mark, &watched)?.len();
             Ok((
                 Some(writes),
                 format!("{writes} writes in {} s but the Lease", REST.as_secs()),
             ))
         }
     })?;
-    let mut watched = names.clone();
-    watched.push(install::NAMESPACE);
     let tally = Tally::take(kubectl, &watched)?;
     Ok(Seen {
-        network,
+        topology,
         tally,
         writes_at_rest,
     })
-}
-
-/// Waits for a quiet moment, then counts our writes.
-fn writes_at_rest(log: &AuditLog) -> Result<usize> {
-    let writes = |period| -> Result<usize> {
-        let mark = log.mark()?;
-        wait::for_period(period)?;
-        let requests = log.since(mark)?;
-        Ok(requests
-            .iter()
-            .filter(|request| request.is_ours() && request.is_write() && !request.is_lease())
-            .count())
-    };
-    // A world that never rests is counted as it is.
-    let _ = wait::until("quiet", QUIET_WITHIN, || {
-        Ok((writes(QUIET)? == 0).then_some(()))
-    });
-    writes(REST)
 }
 
 fn counts(seen: &Seen) -> String {
@@ -240,7 +223,7 @@ fn counts(seen: &Seen) -> String {
 
 fn report(seen: &Seen, steps: &Steps, kubernetes: &str) -> Value {
     json!({
-        "linked": seen.network.is_linked(),
+        "linked": seen.topology.is_linked(),
         "router_starts": seen.tally.router_starts,
         "router_exits": seen.tally.router_exits,
         "container_restarts": seen.tally.container_restarts,
@@ -271,9 +254,10 @@ impl Ground {
         }
     }
 
-    fn audit(&self) -> Option<AuditLog> {
+    /// The cluster with its audit log, if it is ours.
+    fn bed(&self) -> Option<Bed> {
         match self {
-            Ground::Ours(cluster) => Some(AuditLog::new(&cluster.audit_log())),
+            Ground::Ours(cluster) => Some(Bed::of(cluster)),
             Ground::Given(_) => None,
         }
     }

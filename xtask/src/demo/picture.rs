@@ -1,25 +1,25 @@
 //! What does the network look like? A line a link, and who redeemed what.
 
-use crate::demo::network::{Link, Network, Token};
+use spanwire_e2e::topology::{Link, Token, Topology};
 
 /// The picture, indented, without a line's end.
-pub(crate) fn draw(network: &Network) -> String {
-    let width = network
+pub(crate) fn draw(topology: &Topology) -> String {
+    let width = topology
         .sites
         .iter()
         .map(|site| site.name.chars().count())
         .max()
         .unwrap_or_default();
     let linked = |name: &str| {
-        network
+        topology
             .links
             .iter()
             .any(|link| link.site == name || link.remote.as_deref() == Some(name))
     };
-    let links = network.links.iter().map(|link| draw_link(link, width));
-    let alone = network.sites.iter().filter(|site| !linked(&site.name));
+    let links = topology.links.iter().map(|link| draw_link(link, width));
+    let alone = topology.sites.iter().filter(|site| !linked(&site.name));
     let alone = alone.map(|site| format!("   {:width$}  ○", site.name));
-    let tokens = network.tokens.iter().map(draw_token);
+    let tokens = topology.tokens.iter().map(draw_token);
     links
         .chain(alone)
         .chain(tokens)

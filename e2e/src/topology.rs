@@ -1,26 +1,30 @@
 //! What network came of it? Sites, links, grants and tokens, as their status tells them.
 
+use std::time::Duration;
+
 use anyhow::Result;
-use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
-use spanwire_e2e::audit::AuditLog;
-use spanwire_e2e::kubectl::{Kubectl, has_condition};
-use spanwire_e2e::tally;
+
+use crate::audit::AuditLog;
+use crate::kubectl::{Kubectl, has_condition, text};
+use crate::tally;
 
 const KINDS: &str =
     "sites.skupper.io,links.skupper.io,accessgrants.skupper.io,accesstokens.skupper.io";
 
+/// What some namespaces have become together.
 #[derive(Debug, Default)]
-pub(crate) struct Network {
-    pub(crate) sites: Vec<Site>,
-    pub(crate) links: Vec<Link>,
-    pub(crate) tokens: Vec<Token>,
+pub struct Topology {
+    pub sites: Vec<Site>,
+    pub links: Vec<Link>,
+    pub tokens: Vec<Token>,
 }
 
+/// A site, and how far what belongs to it has come.
 #[derive(Debug)]
-pub(crate) struct Site {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+pub struct Site {
+    pub namespace: String,
+    pub name: String,
     is_ready: bool,
     message: String,
     /// `host:port` that other sites reach it at.
@@ -30,33 +34,35 @@ pub(crate) struct Site {
     links_up: usize,
 }
 
+/// A link, from the site that dials.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) name: String,
-    pub(crate) namespace: String,
-    pub(crate) site: String,
+pub struct Link {
+    pub name: String,
+    pub namespace: String,
+    pub site: String,
     /// The site at the other end, if an adaptor there says that it is its router.
-    pub(crate) remote: Option<String>,
-    pub(crate) cost: u64,
-    pub(crate) is_up: bool,
-    pub(crate) tls: Option<String>,
-    pub(crate) message: String,
+    pub remote: Option<String>,
+    pub cost: u64,
+    pub is_up: bool,
+    /// As the router writes it: `TLSv1.3`.
+    pub tls: Option<String>,
+    pub message: String,
 }
 
 /// Who redeemed what.
 #[derive(Debug)]
-pub(crate) struct Token {
-    pub(crate) name: String,
-    pub(crate) site: String,
-    pub(crate) is_redeemed: bool,
-    pub(crate) message: String,
+pub struct Token {
+    pub name: String,
+    pub site: String,
+    pub is_redeemed: bool,
+    pub message: String,
     /// The grant's name, its site, and how many of how many claims it has given.
-    pub(crate) grant: Option<(String, String, u64, u64)>,
+    pub grant: Option<(String, String, u64, u64)>,
 }
 
-impl Network {
+impl Topology {
     /// Reads what is in `namespaces`, one site in each.
-    pub(crate) fn read(kubectl: &Kubectl, namespaces: &[&str]) -> Result<Network> {
+    pub fn read(kubectl: &Kubectl, namespaces: &[&str]) -> Result<Topology> {
         let mut objects = Vec::new();
         let mut routers = Vec::new();
         for namespace in namespaces {
@@ -139,7 +145,7 @@ impl Network {
                 links_up: count("Link", "Operational"),
             }
         });
-        Ok(Network {
+        Ok(Topology {
             sites: sites.collect(),
             links: links.collect(),
             tokens: tokens.collect(),
@@ -147,7 +153,7 @@ impl Network {
     }
 
     /// Whether there is a link, and everything is as it should be.
-    pub(crate) fn is_linked(&self) -> bool {
+    pub fn is_linked(&self) -> bool {
         !self.links.is_empty()
             && self.links.iter().all(|link| link.is_up)
             && self.sites.iter().all(|site| site.is_ready)
@@ -155,7 +161,7 @@ impl Network {
     }
 
     /// What is not as it should be, a line each.
-    pub(crate) fn complaints(&self) -> String {
+    pub fn complaints(&self) -> String {
         let sites = self.sites.iter().filter(|site| !site.is_ready);
         let sites = sites.map(|site| format!("site {} is not ready: {}", site.name, site.message));
         let tokens = self.tokens.iter().filter(|token| !token.is_redeemed);
@@ -180,7 +186,7 @@ impl Network {
 
 impl Site {
     /// What it has come to, in a few words.
-    pub(crate) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let mut parts = vec![
             if self.is_ready {
                 "Site ready"
@@ -209,8 +215,8 @@ impl Site {
     }
 }
 
-/// From the first object made in a namespace by its user to our last write there, in seconds.
-pub(crate) fn seconds(log: &AuditLog, namespace: &str) -> Option<f64> {
+/// From the first Site that was made in a namespace to our last write of a status there.
+pub fn settling_time(log: &AuditLog, namespace: &str) -> Option<Duration> {
     let requests = log.since(AuditLog::START).ok()?;
     let mut there = requests
         .iter()
@@ -220,11 +226,5 @@ pub(crate) fn seconds(log: &AuditLog, namespace: &str) -> Option<f64> {
         .find(|request| request.object_ref.resource == "sites")?;
     let last =
         there.rfind(|request| request.is_ours() && request.object_ref.subresource == "status")?;
-    let time = |text: &str| text.parse::<Timestamp>().ok();
-    let elapsed = time(&last.stage_timestamp)?.duration_since(time(&first.stage_timestamp)?);
-    Some(elapsed.as_secs_f64().max(0.0))
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+    first.until(last)
 }
