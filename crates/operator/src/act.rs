@@ -6,6 +6,7 @@
 
 mod secret;
 mod take_over;
+mod wiped;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ use crate::lease::Leading;
 use crate::pki::{MakeCredential, ReadSigner};
 use crate::redeem::Pool;
 use crate::telemetry::{Done, Metrics, Write};
+
+pub(crate) use secret::credential_data;
+pub(crate) use wiped::Wiped;
 
 /// With what acts are carried out.
 pub struct Workshop {
@@ -200,13 +204,13 @@ impl Workshop {
 
     /// POSTs an object. One that is there already and is ours ends the pass: its watch brings it. Only if it lacks the
     /// label by which it is watched is it brought up to date here.
-    async fn post(&self, child: &Child, object: DynamicObject) -> Result<(), CarryOut> {
+    async fn post(&self, child: &Child, object: Wiped<DynamicObject>) -> Result<(), CarryOut> {
         let api = self.api(&child.reference());
         let params = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        match within(api.create(&params, &object)).await {
+        match within(api.create(&params, &object)).await.map(Wiped::from) {
             Ok(_) => return Ok(()),
             Err(error) if error.reason() == "AlreadyExists" => {}
             Err(error) => return Err(error.into()),
@@ -243,7 +247,8 @@ impl Workshop {
         object.metadata.uid = Some(live.uid.clone());
         object.metadata.resource_version = Some(resource_version);
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        match within(api.patch(child.name(), &params, &Patch::Apply(&object))).await {
+        let patch = Patch::Apply(&*object);
+        match within(api.patch_metadata(child.name(), &params, &patch)).await {
             Err(error) if error.is_invalid() && !error.is_stale() => {
                 self.replace_lists(child, &object).await
             }
@@ -259,7 +264,7 @@ impl Workshop {
             ..PatchParams::default()
         };
         let api = self.api(&child.reference());
-        within(api.patch(child.name(), &params, &Patch::Merge(object))).await?;
+        within(api.patch_metadata(child.name(), &params, &Patch::Merge(object))).await?;
         Ok(())
     }
 

@@ -2,26 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::ByteString;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 use spanwire_plan::labels;
 use spanwire_plan::plan::{Child, Content, Issue, Live, ObjectKind, Source};
 use spanwire_plan::settle::FIELD_MANAGER;
 
-use super::{CarryOut, Workshop, guard, object, pointer};
-use crate::error::within;
+use super::{CarryOut, Wiped, Workshop, guard, object, pointer};
+use crate::error::{CallServer, within};
 use crate::pki::{self, Credential, Signer};
 
 impl Workshop {
     /// The child as an object, with its data: texts as they are, copies from their sources.
-    pub(super) async fn filled(&self, child: &Child) -> Result<DynamicObject, CarryOut> {
-        let mut object = object(child)?;
+    pub(super) async fn filled(&self, child: &Child) -> Result<Wiped<DynamicObject>, CarryOut> {
+        let mut object = Wiped::from(object(child)?);
         if !child.data.is_empty() {
-            object.data["data"] = Value::Object(self.data(child).await?);
+            object.data["data"] = self.data(child).await?.take();
         }
         Ok(object)
     }
@@ -29,18 +30,19 @@ impl Workshop {
     /// Writes a Secret that holds copies: a merge patch under its resourceVersion, which is five times faster than an
     /// apply of a full one (`facts/order.md` k).
     pub(super) async fn merge(&self, child: &Child, live: &Live) -> Result<(), CarryOut> {
-        let mut data = self.data(child).await?;
-        data.extend(live.surplus.iter().map(|key| (key.clone(), Value::Null)));
-        let mut patch = child.object.clone();
+        let mut patch = Wiped::from(child.object.clone());
+        patch["data"] = self.data(child).await?.take();
+        for key in &live.surplus {
+            patch["data"][key] = Value::Null;
+        }
         patch["metadata"]["uid"] = json!(live.uid);
         patch["metadata"]["resourceVersion"] = json!(live.resource_version);
-        patch["data"] = Value::Object(data);
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let api = self.api(&child.reference());
-        within(api.patch(child.name(), &params, &Patch::Merge(&patch))).await?;
+        within(api.patch_metadata(child.name(), &params, &Patch::Merge(&*patch))).await?;
         Ok(())
     }
 
@@ -70,17 +72,15 @@ impl Workshop {
             };
             tokio::task::spawn_blocking(make).await??
         };
-        let data = credential_data(&made);
         let child = &annotated(order, &made)?;
         let Some(live) = &order.live else {
-            let mut object = object(child)?;
-            object.data["data"] = data;
+            let mut object = Wiped::from(object(child)?);
+            object.data["data"] = credential_data(&made);
             return self.post(child, object).await;
         };
-        let mut patch = vec![
-            guard(&live.resource_version),
-            json!({"op": "add", "path": "/data", "value": data}),
-        ];
+        let mut data = json!({"op": "add", "path": "/data"});
+        data["value"] = credential_data(&made);
+        let mut patch = vec![guard(&live.resource_version), data];
         let annotations = child
             .object
             .pointer("/metadata/annotations")
@@ -90,23 +90,25 @@ impl Workshop {
             patch.push(json!({"op": "add", "path": at, "value": value}));
         }
         let patch: json_patch::Patch = serde_json::from_value(Value::Array(patch))
-            .map_err(|error| crate::error::CallServer::from(kube::Error::SerdeError(error)))?;
+            .map_err(|error| CallServer::from(kube::Error::SerdeError(error)))?;
+        let patch = Wiped::from(Patch::<()>::Json(patch));
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let api = self.api(&child.reference());
-        within(api.patch(child.name(), &params, &Patch::<()>::Json(patch))).await?;
+        within(api.patch_metadata(child.name(), &params, &patch)).await?;
         Ok(())
     }
 
     /// The CA at the revision that the plan knew.
     async fn signer(&self, namespace: &str, source: &Source) -> Result<Signer, CarryOut> {
-        Ok(Signer::from_secret(&self.source(namespace, source).await?)?)
+        let secret = self.source(namespace, source).await?;
+        Ok(Signer::from_secret(&secret)?)
     }
 
-    async fn data(&self, child: &Child) -> Result<Map<String, Value>, CarryOut> {
-        let mut sources: BTreeMap<&Source, Secret> = BTreeMap::new();
+    async fn data(&self, child: &Child) -> Result<Wiped<Value>, CarryOut> {
+        let mut sources: BTreeMap<&Source, Wiped<Secret>> = BTreeMap::new();
         for content in child.data.values() {
             if let Content::Copy(copied) = content
                 && !sources.contains_key(&copied.from)
@@ -115,12 +117,10 @@ impl Workshop {
                 sources.insert(&copied.from, secret);
             }
         }
-        let mut data = Map::new();
+        let mut data = Wiped::from(json!({}));
         for (key, content) in &child.data {
             let value = match content {
-                Content::Text(text) if child.kind == ObjectKind::Secret => {
-                    json!(ByteString(text.clone().into_bytes()))
-                }
+                Content::Text(text) if child.kind == ObjectKind::Secret => file(text.as_bytes()),
                 Content::Text(text) => json!(text),
                 Content::Copy(copied) => {
                     let source = sources
@@ -133,18 +133,18 @@ impl Workshop {
                                 secret: copied.from.secret.clone(),
                                 file: copied.file.clone(),
                             })?;
-                    json!(bytes)
+                    file(&bytes.0)
                 }
             };
-            data.insert(key.clone(), value);
+            data[key] = value;
         }
         Ok(data)
     }
 
     /// A Secret, refused when it is not the one that the plan knew.
-    async fn source(&self, namespace: &str, source: &Source) -> Result<Secret, CarryOut> {
+    async fn source(&self, namespace: &str, source: &Source) -> Result<Wiped<Secret>, CarryOut> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let secret = within(api.get(&source.secret)).await?;
+        let secret = Wiped::from(within(api.get(&source.secret)).await?);
         let is_same = secret.metadata.uid.as_ref() == Some(&source.uid)
             && secret.metadata.resource_version.as_ref() == Some(&source.resource_version);
         if is_same {
@@ -166,13 +166,20 @@ fn annotated(order: &Issue, made: &Credential) -> Result<Child, CarryOut> {
 }
 
 /// A credential as `data` of a Secret of type `kubernetes.io/tls`.
-fn credential_data(made: &Credential) -> Value {
-    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
-    json!({
-        CA_FILE: bytes(&made.ca),
-        CERTIFICATE_FILE: bytes(&made.certificate),
-        KEY_FILE: bytes(&made.key),
-    })
+pub(crate) fn credential_data(made: &Credential) -> Value {
+    let files = [
+        (CA_FILE, &made.ca),
+        (CERTIFICATE_FILE, &made.certificate),
+        (KEY_FILE, &*made.key),
+    ];
+    // Not by `json!`, which copies what it is given.
+    let files = files.map(|(name, text)| (name.to_owned(), file(text.as_bytes())));
+    Value::Object(files.into_iter().collect())
+}
+
+/// A file of a Secret, as its `data` has it.
+fn file(content: &[u8]) -> Value {
+    Value::String(STANDARD.encode(content))
 }
 
 #[cfg(test)]

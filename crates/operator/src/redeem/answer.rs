@@ -10,15 +10,16 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::PrivateKeyDer;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use spanwire_api::{Endpoint, GROUP};
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
+use spanwire_plan::plan::StoredLink;
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::facts::{self, certificates, parsed, private_key};
-use crate::pki::pem;
+use crate::pki::{Credential, pem};
 
 /// The most Links of one answer: a site has two routers at most.
 const LINKS: usize = 8;
@@ -31,22 +32,10 @@ const MAX_HOST: usize = 253;
 
 /// What is kept of an answer.
 pub(super) struct Received {
-    /// Certificates that vouch for the other site, PEM.
-    pub(super) ca: String,
-    /// The certificate to show there, with its chain, PEM.
-    pub(super) certificate: String,
-    /// Its key, PEM.
-    pub(super) key: Zeroizing<String>,
+    /// With which to dial the other site.
+    pub(super) credential: Credential,
     /// At least one.
-    pub(super) links: Vec<ReceivedLink>,
-}
-
-/// A Link, as it is stored beside the Secret until it is made.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ReceivedLink {
-    pub(super) name: String,
-    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) links: Vec<StoredLink>,
 }
 
 /// Why an answer is not taken. The texts are shown to people, so nothing of the answer is in them.
@@ -127,16 +116,18 @@ impl Received {
             } else {
                 format!("{token}-{}", index + 1)
             };
-            Ok(ReceivedLink {
+            Ok(StoredLink {
                 name,
                 endpoints: endpoints(&link.spec)?,
             })
         });
-        let links = links.collect::<Result<_, ReadAnswer>>()?;
-        Self::credential(secret, links)
+        Ok(Self {
+            links: links.collect::<Result<_, ReadAnswer>>()?,
+            credential: Self::credential(secret)?,
+        })
     }
 
-    fn credential(secret: &Document, links: Vec<ReceivedLink>) -> Result<Self, ReadAnswer> {
+    fn credential(secret: &Document) -> Result<Credential, ReadAnswer> {
         if secret.type_.as_deref() != Some("kubernetes.io/tls") {
             return Err(ReadAnswer::KnowType);
         }
@@ -148,11 +139,10 @@ impl Received {
             Ok::<_, ReadAnswer>(Zeroizing::new(bytes))
         };
         let key_file = file(KEY_FILE)?;
-        let received = Self {
+        let received = Credential {
             ca: rewritten(CA_FILE, &file(CA_FILE)?)?,
             certificate: rewritten(CERTIFICATE_FILE, &file(CERTIFICATE_FILE)?)?,
             key: rewritten_key(&key_file)?,
-            links,
         };
         let pair = facts::pair(
             None,

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use k8s_openapi::ByteString;
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
-use serde_json::json;
-use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 use spanwire_plan::labels;
 use spanwire_plan::plan::Redeem;
 use spanwire_plan::settle::FIELD_MANAGER;
@@ -14,6 +11,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::answer::Received;
+use crate::act::{Wiped, credential_data};
 use crate::error::{CallServer, within};
 
 /// How long an answer is held in memory while the API server does not take it. A claim is lost with it at a server
@@ -82,7 +80,7 @@ async fn post(
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
-    let Err(error) = within(api.create(&params, secret)).await else {
+    let Err(error) = within(api.create(&params, secret)).await.map(Wiped::from) else {
         return Ok(());
     };
     if error.reason() != "AlreadyExists" {
@@ -106,35 +104,27 @@ async fn post(
     }
 }
 
-fn secret(redeem: &Redeem, received: &Received) -> Result<DynamicObject, StoreAnswer> {
-    let mut secret: DynamicObject =
+fn secret(redeem: &Redeem, received: &Received) -> Result<Wiped<DynamicObject>, StoreAnswer> {
+    let secret: DynamicObject =
         serde_json::from_value(redeem.secret.object.clone()).map_err(|_| StoreAnswer::Write)?;
+    let mut secret = Wiped::from(secret);
     let links = serde_json::to_string(&received.links).map_err(|_| StoreAnswer::Write)?;
     let annotations = secret.metadata.annotations.get_or_insert_default();
     annotations.insert(labels::LINKS.to_owned(), links);
     annotations.insert(labels::TOKEN.to_owned(), redeem.uid.clone());
-    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
-    let Some(object) = secret.data.as_object_mut() else {
-        return Err(StoreAnswer::Write);
-    };
-    object.insert(
-        "data".to_owned(),
-        json!({
-            CA_FILE: bytes(&received.ca),
-            CERTIFICATE_FILE: bytes(&received.certificate),
-            KEY_FILE: bytes(&received.key),
-        }),
-    );
+    secret.data["data"] = credential_data(&received.credential);
     Ok(secret)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use zeroize::Zeroizing;
 
     use super::super::tests::redeem;
     use super::*;
     use crate::mock::{ApiServer, Fault};
+    use crate::pki::Credential;
 
     const SECRET: &str = "/api/v1/namespaces/a/secrets/t";
 
@@ -157,9 +147,11 @@ mod tests {
             }
         });
         let received = Received {
-            ca: String::new(),
-            certificate: String::new(),
-            key: Zeroizing::default(),
+            credential: Credential {
+                ca: String::new(),
+                certificate: String::new(),
+                key: Zeroizing::default(),
+            },
             links: Vec::new(),
         };
         let answer = store(&server.client(), &redeem("t"), &received).await;

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use super::{Space, Stores};
+use crate::act::Wiped;
 use crate::error::{CallServer, within};
 use crate::facts::{config_map_facts, secret_facts};
 
@@ -214,7 +215,7 @@ async fn fetch(client: &Client, stores: &Stores, body: &Body) -> Result<Facts, C
         )));
     }
     let api: Api<Secret> = Api::namespaced(client.clone(), &body.namespace);
-    let secret = within(api.get(&body.name)).await?;
+    let secret = Wiped::from(within(api.get(&body.name)).await?);
     if body.namespace == stores.home && body.name == names::GRANT_SERVER {
         offer_credentials(stores, &secret);
     }
@@ -223,14 +224,10 @@ async fn fetch(client: &Client, stores: &Stores, body: &Body) -> Result<Facts, C
 
 /// The grant server serves with the Secret of its name in the operator's own namespace, and with no other.
 fn offer_credentials(stores: &Stores, secret: &Secret) {
-    let text = |file: &str| {
-        let bytes = &secret.data.as_ref()?.get(file)?.0;
-        String::from_utf8(bytes.clone()).ok()
-    };
-    let ca = text(CA_FILE);
-    if let (Some(certificate), Some(key)) =
-        (text(CERTIFICATE_FILE), text(KEY_FILE).map(Zeroizing::new))
-    {
+    let text = |file: &str| std::str::from_utf8(&secret.data.as_ref()?.get(file)?.0).ok();
+    let ca = text(CA_FILE).map(str::to_owned);
+    if let Some((certificate, key)) = text(CERTIFICATE_FILE).zip(text(KEY_FILE)) {
+        let (certificate, key) = (certificate.to_owned(), Zeroizing::new(key.to_owned()));
         stores
             .bodies
             .grant_credentials

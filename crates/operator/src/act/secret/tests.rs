@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use spanwire_plan::facts::SecretFacts;

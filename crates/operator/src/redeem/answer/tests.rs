@@ -79,9 +79,12 @@ fn a_good_answer_is_taken_and_written_anew() {
     documents[0]["data"]["tls.key"] = json!(base64(&format!("# a note\n{}more", made.key)));
     documents[0]["data"]["extra"] = json!("AAAA");
     let received = Received::parse("my-token", yaml(&documents).as_bytes()).unwrap();
-    assert_eq!(received.key.trim(), made.key.trim());
-    assert_eq!(received.certificate.trim(), made.certificate.trim());
-    assert_eq!(received.ca, received.certificate);
+    assert_eq!(received.credential.key.trim(), made.key.trim());
+    assert_eq!(
+        received.credential.certificate.trim(),
+        made.certificate.trim()
+    );
+    assert_eq!(received.credential.ca, received.credential.certificate);
     assert_eq!(received.links.len(), 1);
     assert_eq!(received.links[0].name, "my-token");
     assert_eq!(received.links[0].endpoints[0].host, "a.example");
