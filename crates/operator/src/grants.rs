@@ -5,7 +5,8 @@
 //! record costs nothing; what is recorded stays the same claim however often its answer is lost
 //! (`design.md` §6; the wire contract is `facts/skupper-v2.md` §7).
 //!
-//! The server knows no stores and no plan. What it has to know it asks a [`Directory`] for.
+//! The server knows no stores: what it has to know it asks a [`Directory`] for. What a grant gives, and when it gives
+//! nothing, is [`spanwire_plan::offer`]'s to say.
 
 mod answer;
 mod connection;
@@ -20,9 +21,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use spanwire_api::{AccessGrant, Claim, Endpoint};
+use spanwire_api::{AccessGrant, Claim};
+use spanwire_plan::offer::Allowance;
 use spanwire_plan::plan::Event;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -36,6 +37,8 @@ pub use answer::Answer;
 pub use refusal::Refusal;
 pub use request::Request;
 pub use served::{ServeCertificate, Served};
+/// A site, as far as a redemption depends on it.
+pub use spanwire_plan::offer::Offer as SiteRecord;
 
 use ledger::Ledgers;
 use limit::Limits;
@@ -56,27 +59,12 @@ pub struct GrantRecord {
     pub uid: String,
     /// The revision that the rest was read at.
     pub resource_version: String,
-    /// Name of the CA Secret that the grant asks for; the site's where there is none.
+    /// Name of the CA Secret that the grant asks for.
     pub issuer: Option<String>,
-    /// How often it may be redeemed.
-    pub allowed: i64,
-    /// How often it has been.
-    pub redemptions: i64,
-    /// Until when; absent where the status does not say so.
-    pub expires: Option<Timestamp>,
+    /// How often it may be redeemed, and until when.
+    pub allowance: Allowance,
     /// The latest redemptions.
     pub claims: Vec<Claim>,
-}
-
-/// A site, as far as a redemption depends on it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SiteRecord {
-    /// Whether it is an edge site, which nobody can link to.
-    pub edge: bool,
-    /// Name of the Secret of its default CA; empty where that is not settled yet.
-    pub issuer: String,
-    /// Where it is reached.
-    pub endpoints: Vec<Endpoint>,
 }
 
 /// A question that is answered at once, from memory.
@@ -124,29 +112,16 @@ impl GrantRecord {
     /// The record of a grant as the API server has it. Its code is not in it.
     pub fn of(grant: &AccessGrant) -> Self {
         let metadata = &grant.metadata;
-        let status = grant.status.as_ref();
-        let expires = status.and_then(|status| status.expiration_time.as_deref());
         Self {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
-            issuer: grant
-                .spec
-                .issuer
-                .clone()
-                .filter(|issuer| !issuer.is_empty()),
-            // 0 and absent mean once (`facts/skupper-v2.md` §7.1).
-            allowed: grant
-                .spec
-                .redemptions_allowed
-                .filter(|allowed| *allowed > 0)
-                .unwrap_or(1),
-            redemptions: status
-                .and_then(|status| status.redemptions)
-                .unwrap_or_default(),
-            expires: expires.and_then(|time| time.parse().ok()),
-            claims: status
+            issuer: grant.spec.issuer.clone(),
+            allowance: Allowance::of(grant),
+            claims: grant
+                .status
+                .as_ref()
                 .map(|status| status.claims.clone())
                 .unwrap_or_default(),
         }
@@ -155,16 +130,6 @@ impl GrantRecord {
     /// Whether a repeat of this claim would be one.
     fn holds(&self, claim: &str) -> bool {
         self.claims.iter().any(|known| known.hash == claim)
-    }
-
-    /// Why there is nothing left for a new claim, if so.
-    fn refusal(&self, now: Timestamp) -> Option<Refusal> {
-        match self.expires {
-            None => Some(Refusal::CorruptGrant),
-            Some(expires) if now >= expires => Some(Refusal::Expired),
-            Some(_) if self.redemptions >= self.allowed => Some(Refusal::UsedUp),
-            Some(_) => None,
-        }
     }
 }
 

@@ -18,6 +18,7 @@ use spanwire_api::{
     AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site,
 };
 use spanwire_plan::kinds::Changed;
+use spanwire_plan::offer::grant_server_address;
 use spanwire_plan::plan::ObjectKind;
 use spanwire_plan::world::{Attempt, GrantServer, Named, Objects};
 use spanwire_plan::{Seen, World, names};
@@ -238,25 +239,7 @@ impl Stores {
 
     /// The published address of the grant server, for every namespace.
     fn offer_address(&self, home: &World) {
-        let access = home
-            .secured_accesses
-            .get(names::GRANT_SERVER)
-            .and_then(Seen::fits);
-        let endpoint = access
-            .and_then(|access| access.status.as_ref())
-            .and_then(|status| {
-                status
-                    .endpoints
-                    .iter()
-                    .find(|endpoint| endpoint.name == "https")
-            });
-        let address = endpoint.map(|endpoint| {
-            if endpoint.host.contains(':') {
-                format!("[{}]:{}", endpoint.host, endpoint.port)
-            } else {
-                format!("{}:{}", endpoint.host, endpoint.port)
-            }
-        });
+        let address = grant_server_address(home);
         self.offer(|server| server.address = address);
     }
 

@@ -6,15 +6,15 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use spanwire_api::access_grant::{AccessGrantStatus, reason};
 use spanwire_api::condition::{PROCESSED, RESOLVED};
-use spanwire_api::{AccessGrant, RouterAccess, Site};
+use spanwire_api::{AccessGrant, RouterAccess};
 
 use crate::credential;
 use crate::duration;
 use crate::env::Env;
 use crate::kinds::{Changed, all};
 use crate::names;
+use crate::offer::{Allowance, Offer, Refusal, is_linkable, offer};
 use crate::plan::{Code, ObjectKind, Plan, Status, Verdict};
-use crate::site::{default_issuer, is_edge};
 use crate::world::{World, named};
 
 /// How long a grant may be redeemed where it does not say so: as the CRD documents.
@@ -24,33 +24,41 @@ pub(crate) fn plan(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Plan {
     if grant.metadata.deletion_timestamp.is_some() {
         return Plan::nothing();
     }
-    let wish = Wish::check(grant, world, env);
-    let end = end_of(grant).or_else(|| wish.as_ref().ok().and_then(|wish| wish.end(env.now)));
+    let offer = offer(world);
+    let wish = Wish::check(grant, offer.as_ref(), world, env);
+    let said = Allowance::of(grant);
+    // Once its end is said, it stays.
+    let first = || wish.as_ref().ok().and_then(|wish| wish.end(env.now));
+    let allowance = Allowance {
+        end: said.end.or_else(first),
+        ..said
+    };
+    let resolved = || resolved(grant, allowance, offer.as_ref(), world, env);
     let mut status = Status {
         sum_of: &[PROCESSED, RESOLVED],
         ..Status::default()
     };
     match wish {
         Ok(_) => {
-            status.verdicts = vec![Verdict::ready(PROCESSED), resolved(grant, end, world, env)];
-            status.fields = fields(grant, end, world);
+            status.verdicts = vec![Verdict::ready(PROCESSED), resolved()];
+            status.fields = fields(grant, allowance.end.filter(|_| said.end.is_none()), world);
             status.code = Some(code(grant));
         }
         // What a token was made from is never changed by a spec that makes no sense.
         Err(verdict) => {
             let resolved = match code(grant) {
-                Code::Keep if env.config.grants => resolved(grant, end, world, env),
+                Code::Keep if env.config.grants => resolved(),
                 _ => Verdict::pending(RESOLVED, reason::PENDING, "Pending"),
             };
             status.verdicts = vec![verdict, resolved];
         }
     }
     let mut plan = Plan::only(status);
-    let issuer = named(grant.spec.issuer.as_deref()).or(world.site().map(default_issuer));
+    let issuer = offer.as_ref().map(|offer| issuer(grant, offer));
     let accesses = world.router_accesses.fitting();
     let judged = accesses.map(|access| access.spec.tls_credentials.as_str());
     credential::judge_again(&mut plan, judged.chain(issuer), world, env.now);
-    if let Some(end) = end.filter(|end| *end > env.now) {
+    if let Some(end) = allowance.end.filter(|end| *end > env.now) {
         plan.look_again(Duration::try_from(end.duration_since(env.now)).unwrap_or_default());
     }
     plan
@@ -83,7 +91,12 @@ struct Wish {
 }
 
 impl Wish {
-    fn check(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Result<Self, Verdict> {
+    fn check(
+        grant: &AccessGrant,
+        offer: Option<&Offer>,
+        world: &World,
+        env: &Env<'_>,
+    ) -> Result<Self, Verdict> {
         let spec = &grant.spec;
         let refused = |reason, message: String| Err(Verdict::error(PROCESSED, reason, message));
         if !env.config.grants {
@@ -98,13 +111,11 @@ impl Wish {
             let message = "spec.redemptionsAllowed is negative: it has to be 1 or more";
             return refused(reason::INVALID_OBJECT, message.to_owned());
         }
-        let Some(site) = world.site() else {
-            let message = "No active site in namespace";
-            return Err(Verdict::pending(PROCESSED, reason::NO_ACTIVE_SITE, message));
+        let Some(offer) = offer else {
+            return Err(siteless(PROCESSED));
         };
-        if is_edge(site) {
-            let message = "Edge sites cannot accept incoming links from remote sites";
-            return refused(reason::EDGE_SITE, message.to_owned());
+        if offer.edge {
+            return Err(verdict(PROCESSED, Refusal::EdgeSite));
         }
         if let Some(issuer) = named(spec.issuer.as_deref())
             && let Err(fault) = credential::signing(world, issuer, env.now)
@@ -139,9 +150,8 @@ fn status(grant: &AccessGrant) -> Option<&AccessGrantStatus> {
     grant.status.as_ref()
 }
 
-/// When the grant ends: once that is said, it stays.
-fn end_of(grant: &AccessGrant) -> Option<Timestamp> {
-    status(grant)?.expiration_time.as_ref()?.parse().ok()
+fn issuer<'a>(grant: &'a AccessGrant, offer: &'a Offer) -> &'a str {
+    offer.issuer(grant.spec.issuer.as_deref())
 }
 
 fn code(grant: &AccessGrant) -> Code {
@@ -153,14 +163,12 @@ fn code(grant: &AccessGrant) -> Code {
     }
 }
 
-/// What a token is made from, as far as it is known; `redemptions` and `claims` are the grant server's.
+/// What a token is made from, as far as it is known; `redemptions` and `claims` are the grant server's. `end` is one
+/// that is not said yet.
 fn fields(grant: &AccessGrant, end: Option<Timestamp>, world: &World) -> Map<String, Value> {
     let mut fields = Map::new();
-    if end_of(grant).is_none() {
-        fields.insert(
-            "expirationTime".to_owned(),
-            json!(end.map(|end| end.to_string())),
-        );
+    if let Some(end) = end {
+        fields.insert("expirationTime".to_owned(), json!(end.to_string()));
     }
     // Together, so that whoever has one of them has what belongs to it.
     let server = &world.grant_server;
@@ -173,24 +181,15 @@ fn fields(grant: &AccessGrant, end: Option<Timestamp>, world: &World) -> Map<Str
 }
 
 /// Whether a token of this grant could be redeemed now, and would lead to a link.
-fn resolved(grant: &AccessGrant, end: Option<Timestamp>, world: &World, env: &Env<'_>) -> Verdict {
-    let allowed = grant
-        .spec
-        .redemptions_allowed
-        .filter(|allowed| *allowed > 0)
-        .unwrap_or(1);
-    let made = status(grant)
-        .and_then(|status| status.redemptions)
-        .unwrap_or_default();
-    if made >= allowed {
-        let message = format!(
-            "redeemed {made} of {allowed} times: raise redemptionsAllowed, or create another grant"
-        );
-        return Verdict::error(RESOLVED, reason::USED_UP, message);
-    }
-    if let Some(end) = end.filter(|end| *end <= env.now) {
-        let message = format!("expired at {end}: create another grant");
-        return Verdict::error(RESOLVED, reason::EXPIRED, message);
+fn resolved(
+    grant: &AccessGrant,
+    allowance: Allowance,
+    offer: Option<&Offer>,
+    world: &World,
+    env: &Env<'_>,
+) -> Verdict {
+    if let Some(refusal) = allowance.refusal(env.now) {
+        return verdict(RESOLVED, refusal);
     }
     let pending = |reason, message: &str| Verdict::pending(RESOLVED, reason, message);
     if world.grant_server.address.is_none() {
@@ -205,18 +204,58 @@ fn resolved(grant: &AccessGrant, end: Option<Timestamp>, world: &World, env: &En
             "waiting for the certificate of the grant server",
         );
     }
-    match world.site() {
-        None => pending(reason::NO_ACTIVE_SITE, "No active site in namespace"),
-        Some(site) => reachable(world, env)
-            .and_then(|()| signed(grant, site, world, env))
+    match offer {
+        None => siteless(RESOLVED),
+        Some(offer) => reachable(world, env)
+            .and_then(|()| signed(issuer(grant, offer), world, env))
             .err()
             .unwrap_or_else(|| Verdict::ready(RESOLVED)),
     }
 }
 
+fn siteless(condition: &'static str) -> Verdict {
+    Verdict::pending(
+        condition,
+        reason::NO_ACTIVE_SITE,
+        "No active site in namespace",
+    )
+}
+
+/// What a person is told who reads the grant, where a client would be refused.
+fn verdict(condition: &'static str, refusal: Refusal) -> Verdict {
+    match refusal {
+        Refusal::Endless => Verdict::pending(
+            condition,
+            reason::PENDING,
+            "waiting until it is said when the grant ends",
+        ),
+        Refusal::Expired(end) => Verdict::error(
+            condition,
+            reason::EXPIRED,
+            format!("expired at {end}: create another grant"),
+        ),
+        Refusal::UsedUp(Allowance { made, allowed, .. }) => Verdict::error(
+            condition,
+            reason::USED_UP,
+            format!(
+                "redeemed {made} of {allowed} times: raise redemptionsAllowed, or create another grant"
+            ),
+        ),
+        Refusal::EdgeSite => Verdict::error(
+            condition,
+            reason::EDGE_SITE,
+            "Edge sites cannot accept incoming links from remote sites",
+        ),
+        Refusal::NoEndpoint => Verdict::pending(
+            condition,
+            reason::NO_ENDPOINT,
+            "the site accepts no links: set linkAccess of the Site, or create a RouterAccess",
+        ),
+    }
+}
+
 /// The site's CA comes by itself; another one was checked before.
-fn signed(grant: &AccessGrant, site: &Site, world: &World, env: &Env<'_>) -> Result<(), Verdict> {
-    let issuer = named(grant.spec.issuer.as_deref()).unwrap_or_else(|| default_issuer(site));
+fn signed(issuer: &str, world: &World, env: &Env<'_>) -> Result<(), Verdict> {
     match credential::signing(world, issuer, env.now) {
         Ok(_) => Ok(()),
         Err(fault) => Err(Verdict::pending(RESOLVED, fault.reason, fault.message)),
@@ -225,16 +264,12 @@ fn signed(grant: &AccessGrant, site: &Site, world: &World, env: &Env<'_>) -> Res
 
 /// Whether remote sites reach this one, at an address that it can prove to be its own.
 fn reachable(world: &World, env: &Env<'_>) -> Result<(), Verdict> {
-    let mut lack = Verdict::pending(
-        RESOLVED,
-        reason::NO_ENDPOINT,
-        "the site accepts no links: set linkAccess of the Site, or create a RouterAccess",
-    );
+    let mut lack = verdict(RESOLVED, Refusal::NoEndpoint);
     let accesses = world.router_accesses.fitting();
     for access in accesses.filter(|access| access.metadata.deletion_timestamp.is_none()) {
         match accepts_links(access, world, env) {
             Ok(()) => return Ok(()),
-            Err(verdict) => lack = verdict,
+            Err(fault) => lack = fault,
         }
     }
     Err(lack)
@@ -247,7 +282,7 @@ fn accepts_links(access: &RouterAccess, world: &World, env: &Env<'_>) -> Result<
         .status
         .iter()
         .flat_map(|status| &status.endpoints)
-        .filter(|endpoint| ["inter-router", "edge"].contains(&endpoint.name.as_str()))
+        .filter(|endpoint| is_linkable(endpoint))
         .map(|endpoint| endpoint.host.as_str())
         .collect();
     let Some(first) = hosts.first() else {

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spanwire_api::condition::CONFIGURED;
 use spanwire_api::{
-    Certificate, CertificateSpec, SecuredAccess, SecuredAccessPort, SecuredAccessSpec,
+    Certificate, CertificateSpec, Endpoint, SecuredAccess, SecuredAccessPort, SecuredAccessSpec,
 };
 
 use crate::env::{Config, Env};
@@ -51,6 +51,18 @@ pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
 
 pub(crate) fn references(_: &Deployment) -> Vec<(ObjectKind, String)> {
     Vec::new()
+}
+
+/// Where the grant server is reached, as `host:port`, once its access in the operator's own namespace is published.
+pub fn address(home: &World) -> Option<String> {
+    let access = home.secured_accesses.get(names::GRANT_SERVER)?.fits()?;
+    let mut endpoints = access.status.as_ref()?.endpoints.iter();
+    let Endpoint { host, port, .. } = endpoints.find(|endpoint| endpoint.name == PORT)?;
+    Some(if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    })
 }
 
 fn certificate(deployment: &Deployment) -> Child {
@@ -99,5 +111,40 @@ fn owned(
         annotations: Some(labels::map([(labels::CONTROLLED, "true")])),
         owner_references: Some(vec![names::owner(deployment)]),
         ..metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn published(endpoint: (&str, &str)) -> World {
+        serde_json::from_value(json!({
+            "namespace": "spanwire",
+            "securedAccesses": [{
+                "metadata": {"name": "skupper-grant-server"},
+                "status": {"endpoints": [
+                    {"name": "other", "host": "no", "port": "1"},
+                    {"name": endpoint.0, "host": endpoint.1, "port": "9090"},
+                ]},
+            }],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_address_can_stand_in_a_url() {
+        let address = |host: &str| address(&published(("https", host)));
+        assert_eq!(address("a.example").as_deref(), Some("a.example:9090"));
+        assert_eq!(address("10.0.0.1").as_deref(), Some("10.0.0.1:9090"));
+        assert_eq!(address("fd00::1").as_deref(), Some("[fd00::1]:9090"));
+    }
+
+    #[test]
+    fn what_is_not_published_is_no_address() {
+        assert_eq!(address(&World::default()), None);
+        assert_eq!(address(&published(("amqps", "a.example"))), None);
     }
 }

@@ -9,15 +9,13 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
-use spanwire_api::{Endpoint, Link, LinkSpec};
+use spanwire_api::{Link, LinkSpec};
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
+use spanwire_plan::plan::StoredLink;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::Refusal;
 use crate::pki::Credential;
-
-/// Endpoints that a remote site can link to; others are for clients inside.
-const LINKABLE: [&str; 2] = ["inter-router", "edge"];
 
 /// What goes over the wire. It holds a key, and wipes it.
 pub struct Answer {
@@ -27,29 +25,11 @@ pub struct Answer {
     pub is_repeated: bool,
 }
 
-/// The endpoints that a remote site can link to, by group; a refusal where there is none.
-pub(super) fn groups(endpoints: &[Endpoint]) -> Result<Vec<Vec<Endpoint>>, Refusal> {
-    let mut groups: BTreeMap<&str, Vec<Endpoint>> = BTreeMap::new();
-    for endpoint in endpoints
-        .iter()
-        .filter(|endpoint| LINKABLE.contains(&endpoint.name.as_str()))
-    {
-        groups
-            .entry(&endpoint.group)
-            .or_default()
-            .push(endpoint.clone());
-    }
-    if groups.is_empty() {
-        return Err(Refusal::NoEndpoint);
-    }
-    Ok(groups.into_values().collect())
-}
-
 /// The answer for a client that calls its token `name`.
 pub(super) fn yaml(
     name: &str,
     credential: &Credential,
-    groups: &[Vec<Endpoint>],
+    links: Vec<StoredLink>,
 ) -> Result<Zeroizing<String>, Refusal> {
     let mut yaml = Zeroizing::new(String::with_capacity(16 * 1024));
     let mut secret = secret(name, credential);
@@ -58,13 +38,8 @@ pub(super) fn yaml(
         bytes.0.zeroize();
     }
     written?;
-    for (index, endpoints) in groups.iter().enumerate() {
-        let name_of_link = if groups.len() == 1 {
-            name.to_owned()
-        } else {
-            format!("{name}-{}", index + 1)
-        };
-        document(&mut yaml, &link(&name_of_link, name, endpoints))?;
+    for offered in links {
+        document(&mut yaml, &link(offered, name))?;
     }
     Ok(yaml)
 }
@@ -105,14 +80,14 @@ fn secret(name: &str, credential: &Credential) -> Secret {
     }
 }
 
-fn link(name: &str, credentials: &str, endpoints: &[Endpoint]) -> Link {
+fn link(offered: StoredLink, credentials: &str) -> Link {
     Link {
         metadata: ObjectMeta {
-            name: Some(name.to_owned()),
+            name: Some(offered.name),
             ..ObjectMeta::default()
         },
         spec: LinkSpec {
-            endpoints: endpoints.to_vec(),
+            endpoints: offered.endpoints,
             tls_credentials: Some(credentials.to_owned()),
             ..LinkSpec::default()
         },

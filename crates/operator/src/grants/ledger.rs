@@ -19,6 +19,7 @@ use kube::{Api, Resource};
 use serde_json::json;
 use spanwire_api::{AccessGrant, Claim};
 use spanwire_plan::Seen;
+use spanwire_plan::offer;
 use spanwire_plan::settle::FIELD_MANAGER;
 use tokio::sync::Mutex as Queue;
 
@@ -115,7 +116,7 @@ impl Server {
         // The counter only ever grows, so it tells which of two records is the later one.
         let later = last
             .take()
-            .filter(|last| last.redemptions > grant.redemptions);
+            .filter(|last| last.allowance.made > grant.allowance.made);
         let mut is_confirmed = later.is_none();
         let mut record = Some(later.unwrap_or_else(|| grant.clone()));
         for turn in 0..TRIES {
@@ -131,22 +132,22 @@ impl Server {
                 *last = Some(current);
                 return Ok(Recorded::Repeated);
             }
-            match current.refusal(self.clock.now()) {
+            match current.allowance.refusal(self.clock.now()) {
                 None => {}
                 // What the last redemption left may be older than what a user has allowed since.
-                Some(Refusal::UsedUp) if !is_confirmed => {
+                Some(offer::Refusal::UsedUp(_)) if !is_confirmed => {
                     is_confirmed = true;
                     continue;
                 }
                 Some(refusal) => {
                     *last = Some(current);
-                    return Err(refusal);
+                    return Err(refusal.into());
                 }
             }
             is_confirmed = true;
             match self.write(&current, claim).await? {
                 Written::Done(record) => {
-                    let count = record.redemptions;
+                    let count = record.allowance.made;
                     *last = Some(record);
                     return Ok(Recorded::New(count));
                 }
@@ -159,7 +160,7 @@ impl Server {
     async fn write(&self, record: &GrantRecord, claim: &str) -> Result<Written, Refusal> {
         let patch = json!([
             {"op": "replace", "path": "/metadata/resourceVersion", "value": record.resource_version},
-            {"op": "add", "path": "/status/redemptions", "value": record.redemptions + 1},
+            {"op": "add", "path": "/status/redemptions", "value": record.allowance.made + 1},
             {"op": "add", "path": "/status/claims", "value": claims(record, claim, self.clock.now())},
         ]);
         let patch = serde_json::from_value(patch).map_err(|_| Refusal::Failed)?;
@@ -239,6 +240,8 @@ async fn pause(turn: u32) {
 
 #[cfg(test)]
 mod tests {
+    use spanwire_plan::offer::Allowance;
+
     use super::*;
 
     fn record(claims: Vec<Claim>) -> GrantRecord {
@@ -248,9 +251,11 @@ mod tests {
             uid: "u".to_owned(),
             resource_version: "1".to_owned(),
             issuer: None,
-            allowed: 1000,
-            redemptions: 0,
-            expires: None,
+            allowance: Allowance {
+                allowed: 1000,
+                made: 0,
+                end: None,
+            },
             claims,
         }
     }

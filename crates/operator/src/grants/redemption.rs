@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::SignedDuration;
 use kube::Api;
 use sha2::{Digest, Sha256};
-use spanwire_api::Endpoint;
 use spanwire_plan::plan::Event;
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::{Zeroize, Zeroizing};
@@ -38,14 +37,14 @@ impl Server {
         let subject = request.subject.as_deref().unwrap_or(name);
         let claim = claim(&request.nonce, name, subject);
         if !grant.holds(&claim)
-            && let Some(refusal) = grant.refusal(self.clock.now())
+            && let Some(refusal) = grant.allowance.refusal(self.clock.now())
         {
             // Whoever knows the code may be told once more, but not without end.
             let is_excessive = self.limits.is_excessive(source);
             return Err(if is_excessive {
                 Refusal::TooMany
             } else {
-                self.refused(&grant, refusal)
+                self.refused(&grant, refusal.into())
             });
         }
         if !self.limits.may_redeem() {
@@ -57,7 +56,7 @@ impl Server {
             .await
             .map_err(|refusal| self.refused(&grant, refusal))?;
         if let Recorded::New(count) = recorded {
-            let allowed = grant.allowed;
+            let allowed = grant.allowance.allowed;
             tracing::info!(
                 grant = grant.name,
                 namespace = grant.namespace,
@@ -113,11 +112,8 @@ impl Server {
     ) -> Result<Zeroizing<String>, Refusal> {
         let site = (self.directory.site)(&grant.namespace)
             .ok_or_else(|| Refusal::NoSite(grant.namespace.clone()))?;
-        if site.edge {
-            return Err(Refusal::EdgeSite);
-        }
-        let groups: Vec<Vec<Endpoint>> = answer::groups(&site.endpoints)?;
-        let issuer = grant.issuer.as_ref().unwrap_or(&site.issuer);
+        let links = site.links(name)?;
+        let issuer = site.issuer(grant.issuer.as_deref());
         let signer = self.signer(&grant.namespace, issuer).await?;
         let credential = self.credential(subject, signer).await.map_err(|error| {
             let (grant, namespace) = (&grant.name, &grant.namespace);
@@ -129,7 +125,7 @@ impl Server {
                 _ => Refusal::Failed,
             }
         })?;
-        answer::yaml(name, &credential, &groups)
+        answer::yaml(name, &credential, links)
     }
 
     async fn signer(&self, namespace: &str, issuer: &str) -> Result<Signer, Refusal> {

@@ -5,6 +5,7 @@
 //! code may know; and what is not upstream's to say (too many, not now) has a text of its own.
 
 use hyper::StatusCode;
+use spanwire_plan::offer;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,18 @@ pub enum Refusal {
     EdgeSite,
     /// Something of ours failed; nothing was counted.
     Failed,
+}
+
+impl From<offer::Refusal> for Refusal {
+    fn from(refusal: offer::Refusal) -> Self {
+        match refusal {
+            offer::Refusal::Endless => Self::CorruptGrant,
+            offer::Refusal::Expired(_) => Self::Expired,
+            offer::Refusal::UsedUp(_) => Self::UsedUp,
+            offer::Refusal::EdgeSite => Self::EdgeSite,
+            offer::Refusal::NoEndpoint => Self::NoEndpoint,
+        }
+    }
 }
 
 impl Refusal {
