@@ -1,0 +1,99 @@
+//! What do the scripts in `e2e/scenarios` do, told as a test tells it? Two sites, `<prefix>-west` and `<prefix>-east`, of
+//! which the second links to the first by a token.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::bed::Bed;
+use crate::census::Census;
+use crate::kubectl::has_condition;
+use crate::tally::Tally;
+use crate::{command, wait, workspace};
+
+const WITHIN: Duration = Duration::from_mins(2);
+const SCRIPT_WITHIN: Duration = Duration::from_mins(4);
+const GONE_WITHIN: Duration = Duration::from_mins(1);
+
+/// What a network of two sites counts as long as nothing went wrong.
+pub const FAULTLESS: Tally = Tally {
+    router_starts: 2,
+    router_exits: 0,
+    container_restarts: 0,
+};
+
+/// A script and the namespaces that it works in, which have to be there.
+#[derive(Debug)]
+pub struct Scenario<'a> {
+    bed: &'a Bed,
+    script: &'a str,
+    prefix: &'a str,
+    pub west: String,
+    pub east: String,
+}
+
+impl<'a> Scenario<'a> {
+    /// `script` is a file's name without `.sh`.
+    pub fn new(bed: &'a Bed, script: &'a str, prefix: &'a str) -> Self {
+        Self {
+            bed,
+            script,
+            prefix,
+            west: format!("{prefix}-west"),
+            east: format!("{prefix}-east"),
+        }
+    }
+
+    pub fn namespaces(&self) -> [&str; 2] {
+        [&self.west, &self.east]
+    }
+
+    /// Runs the script as a person would, and waits for the link to be up.
+    pub fn links(&self) -> Result<Value> {
+        self.play(self.script)?;
+        self.is_up()
+    }
+
+    /// Waits for the link to be up.
+    pub fn is_up(&self) -> Result<Value> {
+        let kubectl = self.bed.kubectl();
+        wait::until("the link to be up", WITHIN, || {
+            let links = kubectl.items(&["links.skupper.io", "--namespace", &self.east])?;
+            Ok(links
+                .into_iter()
+                .find(|link| has_condition(link, "Operational")))
+        })
+    }
+
+    /// How often routers started and ended.
+    pub fn tally(&self) -> Result<Tally> {
+        Tally::take(&self.bed.kubectl(), &self.namespaces())
+    }
+
+    /// Runs the script that takes everything away, and waits until nothing of ours is left.
+    pub fn ends(&self) -> Result<()> {
+        self.play(&format!("{}-clean-up", self.script))?;
+        let kubectl = self.bed.kubectl();
+        let mut left = Census::default();
+        let gone = wait::until("everything of ours to be gone", GONE_WITHIN, || {
+            left = Census::take(&kubectl, &self.namespaces())?;
+            Ok(left.0.is_empty().then_some(()))
+        });
+        gone.with_context(|| left.0.keys().cloned().collect::<Vec<_>>().join(", "))
+    }
+
+    fn play(&self, script: &str) -> Result<()> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(self.bed.bin.clone()).chain(std::env::split_paths(&path));
+        let mut shell = Command::new("sh");
+        shell
+            .arg(workspace::root().join(format!("e2e/scenarios/{script}.sh")))
+            .current_dir(self.bed.scratch(self.prefix)?)
+            .env("NS_PREFIX", self.prefix)
+            .env("KUBECONFIG", &self.bed.kubeconfig)
+            .env("PATH", std::env::join_paths(folders)?);
+        command::output(&mut shell, SCRIPT_WITHIN).map(drop)
+    }
+}
