@@ -5,19 +5,22 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use futures::FutureExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use spanwire_plan::env::Config;
 use spanwire_plan::kinds::odd;
-use spanwire_plan::plan::{ObjectKind, Status};
-use spanwire_plan::report::report;
+use spanwire_plan::plan::{Event, ObjectKind};
+use spanwire_plan::report::{Cut, Report, cut_short, report};
 use spanwire_plan::world::controls;
 use spanwire_plan::{Env, Kind, Plan, Seen, World};
 use tokio::sync::Semaphore;
@@ -125,30 +128,26 @@ impl Shell {
             return Action::await_change();
         };
         let began = Instant::now();
-        let pass = Box::pin(AssertUnwindSafe(self.pass::<K>(namespace, name)).catch_unwind());
-        let key = (K::KIND, namespace.to_owned(), name.to_owned());
-        // Nothing of a pass is done past the deadline: no act, no status, no event.
-        let pass = self.leading.within(tokio::time::timeout(PASS, pass));
+        // Nothing of a pass is done past the deadline of the lease: no act, no status, no event.
+        let pass = Box::pin(self.pass::<K>(namespace, name));
+        let pass = self.leading.within(guarded(pass));
         let Some(answer) = pass.await else {
             return Action::requeue(TURN);
         };
         self.count(
             K::KIND,
             began,
-            matches!(answer, Ok(Ok(Ok(_) | Err(Trouble::Moved)))),
+            matches!(answer, Ok(_) | Err(Trouble::Moved)),
         );
+        let key = (K::KIND, namespace.to_owned(), name.to_owned());
         let trouble = match answer {
-            Ok(Ok(Ok(next))) => {
+            Ok(next) => {
                 bounded(&self.failures).remove(&key);
                 return next.map_or_else(Action::await_change, Action::requeue);
             }
-            Ok(Ok(Err(trouble))) => trouble,
-            Ok(Err(panic)) => Trouble::Panic(words(panic.as_ref())),
-            Err(_) => Trouble::TooLong(PASS),
+            Err(Trouble::Moved) => return Action::requeue(NEWS),
+            Err(trouble) => trouble,
         };
-        if let Trouble::Moved = trouble {
-            return Action::requeue(NEWS);
-        }
         let wait = self.back_off(key);
         // What failed waits; what else the plan wanted to see to does not.
         let wait = match &trouble {
@@ -156,6 +155,12 @@ impl Shell {
             _ => wait,
         };
         tracing::warn!(kind = ?K::KIND, namespace, name, error = %trouble, again = ?wait, "Failed");
+        if let Some(cut) = trouble.cut() {
+            let telling = Box::pin(self.tell_of_cut::<K>(namespace, name, cut));
+            if let Some(Err(error)) = self.leading.within(guarded(telling)).await {
+                tracing::debug!(kind = ?K::KIND, namespace, name, %error, "Could not tell of it");
+            }
+        }
         Action::requeue(wait)
     }
 
@@ -167,65 +172,42 @@ impl Shell {
         let Some(world) = self.stores.world_for(K::KIND, namespace, name) else {
             return Ok(None);
         };
-        let env = Env {
-            now: self.clock.now(),
-            nonce: nonce(),
-            config: &self.config,
-        };
+        let env = self.env();
         if !controls(&world, &env) {
             return Ok(None);
         }
-        match K::held(&world, name) {
-            None => Ok(None),
-            Some(Object::Fits(object)) => {
-                let plan = object.plan(&world, &env);
-                let outcome = self.workshop.carry_out(&plan).await;
-                if outcome.is_all_news() && self.expects_rest(K::KIND, object) {
-                    // What was written walks in by its watch at once, and the pass that it starts tells what is true
-                    // then: a status for the moment between would be told to nobody.
-                    self.announce(object, &outcome).await;
-                    return Ok(Some(NEWS));
-                }
-                let live = serde_json::to_value(object).unwrap_or_default();
-                let generation = object.meta().generation.unwrap_or_default();
-                self.announce(object, &outcome).await;
-                let live = live.get("status");
-                if !outcome.is_all_news() {
-                    bounded(&self.busy).remove(&key(K::KIND, object));
-                }
-                let lasting = self.tell(K::KIND, object, live, generation, &plan, &outcome);
-                let lasting = lasting.await?;
-                let again = verdict(&plan, outcome)?;
-                Ok(again.into_iter().chain(lasting).min())
+        let Some(object) = K::held(&world, name) else {
+            return Ok(None);
+        };
+        let plan = object.plan(&world, &env);
+        let outcome = self.workshop.carry_out(&plan).await;
+        let stub = object.stub();
+        self.announce(&stub, &outcome.events).await;
+        if outcome.is_all_news() {
+            if self.expects_rest(key(&stub)) {
+                // What was written walks in by its watch at once, and the pass that it starts tells what is true then: a
+                // status for the moment between would be told to nobody.
+                return Ok(Some(NEWS));
             }
-            Some(Object::Odd(object)) => {
-                let plan = odd::<K>(object);
-                let generation = object.metadata.generation.unwrap_or_default();
-                let stub = kube::core::PartialObjectMeta::<K> {
-                    types: None,
-                    metadata: object.metadata.clone(),
-                    _phantom: std::marker::PhantomData,
-                };
-                let outcome = Outcome::default();
-                let live = Some(&object.status);
-                self.tell(K::KIND, &stub, live, generation, &plan, &outcome)
-                    .await
-            }
+        } else {
+            bounded(&self.busy).remove(&key(&stub));
         }
+        let lasting = self.tell(&stub, &object.status(), &plan, &outcome).await?;
+        let again = verdict(&plan, outcome)?;
+        Ok(again.into_iter().chain(lasting).min())
     }
 
     /// Whether this object may still come to rest by its own writes. A site takes half a dozen passes; what is written over
     /// and over is changed back by somebody else, and then the status has to be told all the same.
-    fn expects_rest<K: Resource<DynamicType = ()>>(&self, kind: ObjectKind, object: &K) -> bool {
-        let key = key(kind, object);
+    fn expects_rest(&self, key: Key) -> bool {
         let mut busy = bounded(&self.busy);
         let count = busy.entry(key).or_default();
         *count += 1;
         *count <= BUSY
     }
 
-    async fn announce<K: Resource<DynamicType = ()>>(&self, object: &K, outcome: &Outcome) {
-        for event in &outcome.events {
+    async fn announce<K: Kind>(&self, object: &PartialObjectMeta<K>, events: &[Event]) {
+        for event in events {
             self.publisher
                 .announce(&object.object_ref(&()), event)
                 .await;
@@ -234,27 +216,25 @@ impl Shell {
 
     /// Status is always told, on the good and on the bad path, once, and only if it is news. Gives back when to look
     /// again where it has not lasted yet.
-    async fn tell<K>(
+    async fn tell<K: Kind>(
         &self,
-        kind: ObjectKind,
-        object: &K,
-        live: Option<&Value>,
-        generation: i64,
+        object: &PartialObjectMeta<K>,
+        live: &Value,
         plan: &Plan,
         outcome: &Outcome,
-    ) -> Result<Option<Duration>, Trouble>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + serde::de::DeserializeOwned
-            + std::fmt::Debug,
-    {
+    ) -> Result<Option<Duration>, Trouble> {
         let Some(status) = &plan.status else {
             return Ok(None);
         };
-        let live = live.unwrap_or(&Value::Null);
-        let key = key(kind, object);
-        let Some(told) = self.status(live, generation, status, outcome) else {
+        let key = key(object);
+        let told = report(
+            live,
+            generation(object),
+            status,
+            &outcome.failures,
+            self.clock.now(),
+        );
+        let Some(told) = told else {
             bounded(&self.untold).remove(&key);
             return Ok(None);
         };
@@ -269,6 +249,34 @@ impl Shell {
             }
         }
         bounded(&self.untold).remove(&key);
+        self.publish(object, told).await?;
+        Ok(None)
+    }
+
+    /// What a pass that was cut short could not tell itself.
+    async fn tell_of_cut<K: Held>(
+        &self,
+        namespace: &str,
+        name: &str,
+        cut: Cut,
+    ) -> Result<(), Trouble> {
+        let world = self.stores.world(namespace);
+        let is_ours = K::CONDITION.is_some() && controls(&world, &self.env());
+        let Some(object) = K::held(&world, name).filter(|_| is_ours) else {
+            return Ok(());
+        };
+        let (stub, live, now) = (object.stub(), object.status(), self.clock.now());
+        match cut_short(&live, generation(&stub), (K::KIND, name), cut, now) {
+            Some(told) => self.publish(&stub, told).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn publish<K: Kind>(
+        &self,
+        object: &PartialObjectMeta<K>,
+        told: Report,
+    ) -> Result<(), Trouble> {
         let events = told.events.clone();
         let answer = self.publisher.publish(object, told).await;
         let result = if answer.is_ok() {
@@ -288,28 +296,16 @@ impl Shell {
             Err(error) if error.is_stale() => return Err(Trouble::Moved),
             Err(error) => return Err(Trouble::Publish(error)),
         }
-        for event in &events {
-            self.publisher
-                .announce(&object.object_ref(&()), event)
-                .await;
-        }
-        Ok(None)
+        self.announce(object, &events).await;
+        Ok(())
     }
 
-    fn status(
-        &self,
-        live: &Value,
-        generation: i64,
-        status: &Status,
-        outcome: &Outcome,
-    ) -> Option<spanwire_plan::report::Report> {
-        report(
-            live,
-            generation,
-            status,
-            &outcome.failures,
-            self.clock.now(),
-        )
+    fn env(&self) -> Env<'_> {
+        Env {
+            now: self.clock.now(),
+            nonce: nonce(),
+            config: &self.config,
+        }
     }
 
     fn count(&self, kind: ObjectKind, began: Instant, is_done: bool) {
@@ -338,12 +334,59 @@ impl Shell {
     }
 }
 
-fn key<K: Resource<DynamicType = ()>>(kind: ObjectKind, object: &K) -> Key {
-    (
-        kind,
-        object.namespace().unwrap_or_default(),
-        object.name_any(),
-    )
+impl<K: Kind> Object<'_, K> {
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Fits(object) => object.meta(),
+            Self::Odd(odd) => &odd.metadata,
+        }
+    }
+
+    /// The object, as far as telling of it needs it.
+    fn stub(&self) -> PartialObjectMeta<K> {
+        PartialObjectMeta {
+            types: None,
+            metadata: self.metadata().clone(),
+            _phantom: PhantomData,
+        }
+    }
+
+    /// What its status says now.
+    fn status(&self) -> Value {
+        match self {
+            Self::Fits(object) => serde_json::to_value(object)
+                .map(|mut object| object["status"].take())
+                .unwrap_or_default(),
+            Self::Odd(odd) => odd.status.clone(),
+        }
+    }
+
+    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
+        match self {
+            Self::Fits(object) => object.plan(world, env),
+            Self::Odd(object) => odd::<K>(object),
+        }
+    }
+}
+
+/// What comes of this work, if it takes no longer than a pass may. A panic is the error of the object that it is about,
+/// and of no other.
+async fn guarded<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    let work = AssertUnwindSafe(work).catch_unwind();
+    match tokio::time::timeout(PASS, work).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => Err(Trouble::Panic(words(panic.as_ref()))),
+        Err(_) => Err(Trouble::TooLong(PASS)),
+    }
+}
+
+fn key<K: Kind>(object: &PartialObjectMeta<K>) -> Key {
+    let namespace = object.namespace().unwrap_or_default();
+    (K::KIND, namespace, object.name_any())
+}
+
+fn generation<K: Kind>(object: &PartialObjectMeta<K>) -> i64 {
+    object.metadata.generation.unwrap_or_default()
 }
 
 /// What is remembered between passes. Objects that are gone are not taken out one by one: beyond so many, counting begins
@@ -373,6 +416,17 @@ enum Trouble {
     TooLong(Duration),
     #[error("panicked: {0}")]
     Panic(String),
+}
+
+impl Trouble {
+    /// How the pass was cut short, if it could not tell its own trouble.
+    fn cut(&self) -> Option<Cut> {
+        match self {
+            Self::Panic(_) => Some(Cut::Panicked),
+            Self::TooLong(limit) => Some(Cut::TimedOut(*limit)),
+            Self::Moved | Self::Publish(_) | Self::Act { .. } => None,
+        }
+    }
 }
 
 fn verdict(plan: &Plan, outcome: Outcome) -> Result<Option<Duration>, Trouble> {
@@ -429,3 +483,6 @@ impl Held for k8s_openapi::api::apps::v1::Deployment {
         world.deployments.get(name).map(Object::Fits)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,13 @@
 //! What should the status say, now that the acts were tried?
 
+use std::time::Duration;
+
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use spanwire_api::condition::READY;
 
-use crate::plan::{Code, Event, Status, Verdict, Word};
+use crate::plan::{Code, Event, ObjectKind, Status, Verdict, Word};
 
 /// An act that failed, as a condition will tell it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,6 +29,27 @@ pub struct Report {
     pub code: Option<Code>,
     /// To publish after the write.
     pub events: Vec<Event>,
+}
+
+/// How a pass ended that came to no plan, or not to the end of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// By an error of the operator's own.
+    Panicked,
+    /// By its deadline, after this time.
+    TimedOut(Duration),
+}
+
+/// Reasons of `Ready` that no plan gives, on any kind: those of a [`Cut`].
+pub mod reason {
+    /// The operator failed on this object by an error of its own. Nothing is taken back, the other conditions are those
+    /// of the last pass that came to its end, and it is tried again. If it stays, report it, with what the operator's
+    /// log says of this object.
+    pub const INTERNAL_ERROR: &str = "InternalError";
+    /// The operator did not get through with this object in time, most often because the API server is slow. Nothing is
+    /// taken back, the other conditions are those of the last pass that came to its end, and it is tried again. If it
+    /// stays, look at the API server, and at what the operator's log says of this object.
+    pub const TIMED_OUT: &str = "TimedOut";
 }
 
 /// The write that makes `live` (the object's status) say what is true, or none where it says so already.
@@ -65,30 +89,85 @@ pub fn report(
         })
         .collect();
     if !status.sum_of.is_empty() {
-        conditions.push(condition("Ready", word, &reason, &message));
+        conditions.push(condition(READY, word, &reason, &message));
     }
-    let old: &[Value] = live
-        .get("conditions")
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice);
+    let old = conditions_of(live);
     let events = announcements(status, &verdicts, old);
     for condition in &mut conditions {
         date(condition, old, generation, now);
     }
 
     let mut wanted = status.fields.clone();
-    wanted.insert("conditions".to_owned(), Value::Array(conditions));
-    wanted.insert("status".to_owned(), json!(word));
-    wanted.insert("message".to_owned(), json!(message));
+    wanted.extend(summary(conditions, word, &message));
     let code = status.code.filter(|code| *code != Code::Keep);
-    let is_said = wanted.iter().all(|(field, wanted)| match live.get(field) {
-        Some(live) => live == wanted,
-        None => wanted.is_null(),
-    });
-    (!is_said || code.is_some()).then_some(Report {
+    (!is_said(&wanted, live) || code.is_some()).then_some(Report {
         status: wanted,
         code,
         events,
+    })
+}
+
+/// The write that makes `live` (the status of this object) tell of a pass that was cut short, or none where it does.
+///
+/// Only `Ready` and the summary of it change. The rest is what was known last, and of a token the only place where its
+/// outcome is known. The next pass that comes to its end says everything anew.
+pub fn cut_short(
+    live: &Value,
+    generation: i64,
+    object: (ObjectKind, &str),
+    cut: Cut,
+    now: Timestamp,
+) -> Option<Report> {
+    let object = format!("{} \"{}\"", object.0.name(), object.1);
+    let (reason, message) = match cut {
+        Cut::Panicked => (
+            reason::INTERNAL_ERROR,
+            format!(
+                "the operator failed on {object} by an error of its own and tries again: if this stays, report it with \
+                 what the operator's log says of it"
+            ),
+        ),
+        Cut::TimedOut(limit) => (
+            reason::TIMED_OUT,
+            format!(
+                "the operator was not done with {object} after {limit:?} and tries again: if this stays, see whether \
+                 the API server is slow, and what the operator's log says of it"
+            ),
+        ),
+    };
+    let old = conditions_of(live);
+    let mut ready = condition(READY, Word::Error, reason, &message);
+    date(&mut ready, old, generation, now);
+    let others = old.iter().filter(|old| old["type"] != READY).cloned();
+    let conditions = others.chain([ready]).collect();
+    let status = Map::from_iter(summary(conditions, Word::Error, &message));
+    (!is_said(&status, live)).then_some(Report {
+        status,
+        ..Report::default()
+    })
+}
+
+fn conditions_of(live: &Value) -> &[Value] {
+    live.get("conditions")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// The fields that every kind has.
+fn summary(conditions: Vec<Value>, word: Word, message: &str) -> [(String, Value); 3] {
+    [
+        ("conditions", Value::Array(conditions)),
+        ("status", json!(word)),
+        ("message", json!(message)),
+    ]
+    .map(|(field, value)| (field.to_owned(), value))
+}
+
+/// Whether a write of these fields would change nothing.
+fn is_said(wanted: &Map<String, Value>, live: &Value) -> bool {
+    wanted.iter().all(|(field, wanted)| match live.get(field) {
+        Some(live) => live == wanted,
+        None => wanted.is_null(),
     })
 }
 
@@ -237,5 +316,60 @@ mod tests {
             report(&Value::Object(up.status), 1, &status, &[], at(2)),
             None
         );
+    }
+
+    #[test]
+    fn a_pass_that_was_cut_short_is_told_once_and_takes_back_nothing() {
+        let good = status(vec![
+            Verdict::ready("Configured"),
+            Verdict::ready("Running"),
+        ]);
+        let ready = report(&Value::Null, 1, &good, &[], at(1)).unwrap();
+        let mut live = Value::Object(ready.status);
+        let cut = |live: &Value, cut, seconds| {
+            cut_short(live, 2, (ObjectKind::Site, "west"), cut, at(seconds))
+        };
+
+        let told = cut(&live, Cut::Panicked, 5).unwrap();
+        let conditions = told.status["conditions"].as_array().unwrap();
+        assert_eq!(conditions[..2], live["conditions"].as_array().unwrap()[..2]);
+        assert_eq!(conditions[2]["type"], "Ready");
+        assert_eq!(conditions[2]["status"], "False");
+        assert_eq!(conditions[2]["reason"], reason::INTERNAL_ERROR);
+        assert_eq!(conditions[2]["lastTransitionTime"], "1970-01-01T00:00:05Z");
+        assert_eq!(told.status["status"], "Error");
+        assert_eq!(told.status["message"], conditions[2]["message"]);
+        live = Value::Object(told.status);
+        assert_eq!(cut(&live, Cut::Panicked, 6), None);
+
+        let told = cut(&live, Cut::TimedOut(Duration::from_secs(30)), 7).unwrap();
+        let ready = &told.status["conditions"][2];
+        assert_eq!(ready["reason"], reason::TIMED_OUT);
+        assert_eq!(ready["lastTransitionTime"], "1970-01-01T00:00:05Z");
+        live = Value::Object(told.status);
+
+        let again = report(&live, 2, &good, &[], at(9)).unwrap();
+        assert_eq!(again.status["status"], "Ready");
+        assert_eq!(again.status["conditions"][2]["status"], "True");
+    }
+
+    #[test]
+    fn of_a_token_whose_pass_was_cut_short_the_outcome_stays() {
+        let redeemed = Status {
+            verdicts: vec![Verdict::ready("Redeemed")],
+            ..Status::default()
+        };
+        let live = Value::Object(
+            report(&Value::Null, 1, &redeemed, &[], at(1))
+                .unwrap()
+                .status,
+        );
+        let token = (ObjectKind::AccessToken, "east");
+        let told = cut_short(&live, 1, token, Cut::Panicked, at(2)).unwrap();
+        assert_eq!(told.status["conditions"][0], live["conditions"][0]);
+        // Ready is not one of its conditions but for that.
+        let told = Value::Object(told.status);
+        let again = report(&told, 1, &redeemed, &[], at(3)).unwrap();
+        assert_eq!(again.status["conditions"], live["conditions"]);
     }
 }
