@@ -33,7 +33,8 @@ const MAX_HEADERS: usize = 16 * 1024;
 /// are open where.
 pub(super) const NO_ANSWER: &str = "nobody answers at the token's url as a grant server would";
 
-/// Why there is no answer that could be used.
+/// Why there is no answer that could be used. The texts of what is tried again get into a status at each try: they hold
+/// nothing that may be another one the next time.
 #[derive(Debug, Error)]
 pub(super) enum Exchange {
     #[error("{NO_ANSWER}")]
@@ -42,8 +43,8 @@ pub(super) enum Exchange {
     AllowAddress,
     #[error("the certificate at the token's url {0}")]
     Trust(&'static str),
-    #[error("the other site cannot answer now ({0})")]
-    Wait(StatusCode),
+    #[error("the other site cannot answer now")]
+    Wait,
     #[error("the code was refused")]
     AcceptCode,
     #[error("the grant is used up")]
@@ -67,7 +68,7 @@ impl Exchange {
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let text = message(&self.to_string());
         Some(match self {
-            Self::Reach | Self::Wait(_) => Outcome::Unreachable(text),
+            Self::Reach | Self::Wait => Outcome::Unreachable(text),
             Self::AllowAddress | Self::WriteRequest => Outcome::Invalid(text),
             Self::Trust(_) => Outcome::Untrusted(text),
             Self::AcceptCode => Outcome::CodeRefused,
@@ -203,8 +204,10 @@ where
                 Exchange::KnowGrant
             })
         }
-        StatusCode::TOO_MANY_REQUESTS => Err(Exchange::Wait(status)),
-        status if status.is_server_error() => Err(Exchange::Wait(status)),
+        status if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
+            tracing::debug!(%status, "The other site cannot answer now");
+            Err(Exchange::Wait)
+        }
         status => Err(Exchange::Understand(status)),
     }
 }
@@ -230,11 +233,11 @@ mod tests {
             Outcome::UsedUp
         );
         assert_eq!(judged(404, "No such claim\n").await, Outcome::Expired);
-        for status in [429, 500, 503, 504] {
-            assert!(
-                matches!(judged(status, "x").await, Outcome::Unreachable(_)),
-                "{status}"
-            );
+        // In the same words, so that a status is not written anew at each try.
+        let unreachable = judged(503, "x").await;
+        assert!(matches!(unreachable, Outcome::Unreachable(_)));
+        for status in [429, 500, 504] {
+            assert_eq!(judged(status, "x").await, unreachable, "{status}");
         }
         for status in [201, 204, 301, 302, 307, 400, 401, 405, 418] {
             assert!(
