@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use crate::binaries::Binaries;
 use crate::control_plane::{self, Ground};
@@ -173,6 +173,15 @@ impl Cluster {
         self.place.address()
     }
 
+    /// Ends it, and says if something of it is left. What is merely dropped ends too, but can only complain.
+    pub fn end(self) -> Result<()> {
+        let Cluster {
+            keeper, mut ending, ..
+        } = self;
+        drop(keeper);
+        ending.claim.take().map_or(Ok(()), |claim| claim.tidy())
+    }
+
     /// Lets the cluster run on after our own end; the next run of its name ends it.
     pub fn keep(self) -> Result<()> {
         let mut ending = self.ending;
@@ -191,9 +200,14 @@ impl Cluster {
     }
 }
 
-/// Ends the cluster that an earlier run of this name kept, if there is one.
+/// Ends the cluster that an earlier run of this name kept, if there is one; says if something of it is left.
 pub fn end_kept(name: &str) -> Result<()> {
-    Claim::take(&workspace::target().join(name))?.tidy()
+    let dir = workspace::target().join(name);
+    // Else a slip of the pen would clear a folder of Cargo's.
+    if !Claim::is_known(&dir) {
+        bail!("no cluster has ever been in {}", dir.display());
+    }
+    Claim::take(&dir)?.tidy()
 }
 
 /// Tidies up once the keeper is gone.
@@ -212,7 +226,14 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // An error here has nobody to go to; the next run clears the rest.
-        let _ = self.claim.take().map(|claim| claim.tidy());
+        if let Some(Err(error)) = self.claim.take().map(|claim| claim.tidy()) {
+            #[expect(
+                clippy::print_stderr,
+                reason = "an error on the way out has nobody else to go to"
+            )]
+            {
+                eprintln!("error: {error:#}");
+            }
+        }
     }
 }

@@ -8,12 +8,13 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::remains::Remains;
 use crate::wait;
 
 /// The folders of the machine that a cluster has for itself.
@@ -28,6 +29,7 @@ const PRIVATE: [(&str, &str); 3] = [
 pub struct Keeper {
     unshare: Child,
     input: Option<ChildStdin>,
+    remains: Remains,
     /// The keeper's own process id, as seen from outside.
     pub pid: u32,
 }
@@ -46,6 +48,7 @@ impl Keeper {
                 );
             }
         }
+        let remains = Remains::of(dir)?;
         let mut unshare = Command::new("unshare")
             .args([
                 "--mount",
@@ -75,6 +78,7 @@ impl Keeper {
         let mut keeper = Keeper {
             unshare,
             input,
+            remains,
             pid: pid.unwrap_or_default(),
         };
         if greeting.trim() != "ready" || keeper.pid == 0 {
@@ -110,10 +114,11 @@ impl Keeper {
         Ok(())
     }
 
-    /// Ends everything inside, and returns when it has ended.
+    /// Ends everything inside. That it has ended, [`crate::residue`] makes sure.
     fn end(&mut self) {
         drop(self.input.take());
         let gone = wait::quietly(Duration::from_secs(10), || {
+            self.remains.release();
             !matches!(self.unshare.try_wait(), Ok(None))
         });
         if !gone {
@@ -151,11 +156,19 @@ pub fn only_child(parent: u32) -> Option<u32> {
     }
 }
 
-/// When a process started, in clock ticks since the machine did: with its id, a name that is never used twice.
+/// When a process started, in clock ticks since the machine did: with its id, a name that is never used twice. Nothing if it
+/// has ended; it has not while one of its threads runs, though the first be a zombie already.
 pub fn start_time(pid: u32) -> Option<u64> {
-    stat(pid)
-        .filter(|stat| stat.state != 'Z')
-        .map(|stat| stat.start)
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let is_running = threads
+        .flatten()
+        .filter_map(|thread| stat_in(&thread.path()))
+        .any(|stat| !matches!(stat.state, 'Z' | 'X'));
+    stat(pid).filter(|_| is_running).map(|stat| stat.start)
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    stat_in(Path::new(&format!("/proc/{pid}")))
 }
 
 struct Stat {
@@ -165,9 +178,8 @@ struct Stat {
 }
 
 /// Fields 3, 4 and 22 of proc_pid_stat(5); the second, a name in parentheses, may hold anything.
-fn stat(pid: u32) -> Option<Stat> {
-    let path = PathBuf::from("/proc").join(pid.to_string()).join("stat");
-    let text = std::fs::read_to_string(path).ok()?;
+fn stat_in(folder: &Path) -> Option<Stat> {
+    let text = std::fs::read_to_string(folder.join("stat")).ok()?;
     let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
     Some(Stat {
         state: fields.first()?.chars().next()?,

@@ -12,9 +12,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::command;
 use crate::keeper::{self, Keeper};
-use crate::workspace;
+use crate::{command, wait, workspace};
 
 const BRIDGE: &str = "spanwire0";
 const NODES: &str = "10.201.0.0/16";
@@ -65,6 +64,12 @@ impl Place {
     fn port(self) -> String {
         format!("spanwire-{}", self.index)
     }
+
+    /// Whether the port is there, and not another cluster's by now.
+    fn is_held(self) -> bool {
+        let port = Path::new("/sys/class/net").join(self.port());
+        std::fs::read_to_string(port.join("ifalias")).is_ok_and(|alias| alias.trim() == self.mark())
+    }
 }
 
 /// Joins the keeper's network to the bridge, which is made if need be, at the first place that is free.
@@ -114,14 +119,14 @@ pub fn join(keeper: &Keeper) -> Result<Place> {
 /// Gives up a place, and removes the bridge and its routes once no cluster is on it.
 pub fn leave(place: Option<Place>) -> Result<()> {
     let _lock = lock()?;
-    // The kernel gets round to this by itself, but not at once.
-    if let Some(place) = place {
-        let alias = Path::new("/sys/class/net")
-            .join(place.port())
-            .join("ifalias");
-        if std::fs::read_to_string(alias).is_ok_and(|alias| alias.trim() == place.mark()) {
-            remove(&["link", "delete", &place.port()]);
-        }
+    // The port goes when the cluster's network namespace does, which the kernel ends a little after its last process.
+    if let Some(place) = place
+        && !wait::quietly(WITHIN, || !place.is_held())
+    {
+        bail!(
+            "the network namespace of an ended cluster is still there: its port is {}",
+            place.port()
+        );
     }
     let ports = Path::new("/sys/class/net").join(BRIDGE).join("brif");
     if std::fs::read_dir(ports).is_ok_and(|mut ports| ports.next().is_none()) {

@@ -11,13 +11,17 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::network::Place;
+use crate::remains::{self, Remains};
 use crate::{keeper, network, wait};
 
 /// Where containerd keeps a folder for each container that exists.
 const CONTAINERS: &str = "state/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 const RECORD: &str = "state/keeper.json";
+/// How long what was killed may take to end: unmounting waits until the disk has all that was written.
+const GONE_WITHIN: Duration = Duration::from_mins(1);
 /// What is of use after the end; all else goes.
-const KEPT: [&str; 2] = ["logs", "lock"];
+const KEPT: [&str; 2] = ["logs", LOCK];
+const LOCK: &str = "lock";
 
 /// The right to use `target/<name>`, until dropped.
 #[derive(Debug)]
@@ -39,7 +43,7 @@ impl Claim {
     /// Takes the folder and ends a cluster that was kept in it, or says that another run uses it.
     pub fn take(dir: &Path) -> Result<Claim> {
         std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-        let path = dir.join("lock");
+        let path = dir.join(LOCK);
         let lock = File::create(&path).with_context(|| format!("open {}", path.display()))?;
         if lock.try_lock().is_err() {
             bail!("another run uses {}: end it first", dir.display());
@@ -48,8 +52,13 @@ impl Claim {
             dir: dir.to_owned(),
             _lock: lock,
         };
-        claim.end_keeper();
+        claim.end()?;
         Ok(claim)
+    }
+
+    /// Whether a folder has ever been taken.
+    pub fn is_known(dir: &Path) -> bool {
+        dir.join(LOCK).is_file()
     }
 
     /// Writes down who keeps the cluster, and its place on the bridge once it has one.
@@ -69,7 +78,7 @@ impl Claim {
 
     /// Removes all that an earlier run left.
     pub fn clear(&self) -> Result<()> {
-        self.clear_but(&["lock"])
+        self.clear_but(&[LOCK])
     }
 
     /// Removes what a cluster that has ended leaves: control groups, the bridge, all files but its logs.
@@ -78,6 +87,8 @@ impl Claim {
     }
 
     fn clear_but(&self, kept: &[&str]) -> Result<()> {
+        // As long as something lives, the record of it stays.
+        self.end()?;
         remove_control_groups(&self.dir.join(CONTAINERS));
         network::leave(self.recorded().and_then(|record| record.place))?;
         for entry in
@@ -98,24 +109,47 @@ impl Claim {
         Ok(())
     }
 
-    /// Ends the keeper of a kept cluster, and with it everything inside.
-    fn end_keeper(&self) {
-        let Some(record) = self.recorded() else {
-            return;
-        };
-        let is_alive =
-            || record.boot == boot() && keeper::start_time(record.pid) == Some(record.start_time);
-        let pid = i32::try_from(record.pid)
-            .ok()
-            .and_then(rustix::process::Pid::from_raw);
-        if let (true, Some(pid)) = (is_alive(), pid) {
+    /// Ends the keeper, and with it everything inside; says what has not ended.
+    fn end(&self) -> Result<()> {
+        let keeper = self.recorded().filter(Record::is_alive);
+        if let Some(pid) = keeper.as_ref().and_then(Record::pid) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            wait::quietly(Duration::from_secs(10), || !is_alive());
         }
+        let remains = Remains::of(&self.dir)?;
+        let mut left = Vec::new();
+        let is_gone = wait::quietly(GONE_WITHIN, || {
+            left = remains.release();
+            let keeper = keeper.as_ref().filter(|keeper| keeper.is_alive());
+            left.extend(keeper.map(|keeper| keeper.pid));
+            left.is_empty()
+        });
+        let here = self.dir.display();
+        if !is_gone {
+            let left: Vec<String> = left.into_iter().map(remains::described).collect();
+            bail!(
+                "processes of {here} were killed and have not ended: {}",
+                left.join(", ")
+            );
+        }
+        let mounts = remains.mounts();
+        if !mounts.is_empty() {
+            bail!("{here} is still mounted at {}", mounts.join(", "));
+        }
+        Ok(())
     }
 
     fn recorded(&self) -> Option<Record> {
         serde_json::from_slice(&std::fs::read(self.dir.join(RECORD)).ok()?).ok()
+    }
+}
+
+impl Record {
+    fn is_alive(&self) -> bool {
+        self.boot == boot() && keeper::start_time(self.pid) == Some(self.start_time)
+    }
+
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        rustix::process::Pid::from_raw(self.pid.try_into().ok()?)
     }
 }
 
@@ -166,4 +200,84 @@ fn remove_group(group: &Path) -> std::io::Result<()> {
         }
     }
     std::fs::remove_dir(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+    use crate::keeper::Keeper;
+    use crate::{skip, workspace};
+
+    const WITHIN: Duration = Duration::from_secs(10);
+    /// What the keeper does, without having to build it.
+    const KEEPER: &str = "#!/bin/sh
+for pair; do mkdir -p ${pair%%:*} && mount --bind ${pair%%:*} ${pair##*:} || exit 1; done
+echo ready
+read -r word
+test \"$word\" = keep && exec sleep 1000
+";
+
+    #[test]
+    fn a_kept_cluster_ends_with_what_is_frozen_or_stopped_in_it() -> Result<()> {
+        let group = Path::new("/sys/fs/cgroup/freezer")
+            .join(format!("spanwire-test-{}", std::process::id()));
+        if std::fs::create_dir(&group).is_err() {
+            skip::skip(
+                "a_kept_cluster_ends_with_what_is_frozen_or_stopped_in_it",
+                "no freezer of control groups, version 1, that could be written",
+            );
+            return Ok(());
+        }
+        let ended = keep_and_end(&group);
+        std::fs::write(group.join("freezer.state"), "THAWED")?;
+        std::fs::remove_dir(&group)?;
+        ended
+    }
+
+    fn keep_and_end(group: &Path) -> Result<()> {
+        std::fs::create_dir_all(workspace::target().join("tmp"))?;
+        let dir = tempfile::tempdir_in(workspace::target().join("tmp"))?;
+        let claim = Claim::take(dir.path())?;
+        std::fs::create_dir_all(dir.path().join("logs"))?;
+        let program = dir.path().join("keeper");
+        std::fs::write(&program, KEEPER)?;
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+
+        let keeper = Keeper::start(&program, dir.path())?;
+        let pid = keeper.pid;
+        claim.record(pid, None)?;
+        let mut frozen = keeper.enter().args(["sleep", "1000"]).spawn()?;
+        let mut stopped = keeper.enter().args(["sleep", "1000"]).spawn()?;
+        let [frozen_inside, stopped_inside] = [child_of(frozen.id())?, child_of(stopped.id())?];
+        std::fs::write(group.join("cgroup.procs"), frozen_inside.to_string())?;
+        std::fs::write(group.join("freezer.state"), "FROZEN")?;
+        let target = Pid::from_raw(stopped_inside.try_into()?).context("a process")?;
+        kill_process(target, Signal::STOP)?;
+        wait::until("nsenter to stop too", WITHIN, || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", stopped.id()))?;
+            Ok(status.contains("T (stopped)").then_some(()))
+        })?;
+        kill_process(target, Signal::CONT)?;
+        keeper.keep()?;
+        drop(claim);
+
+        // Their parents are ours, and have to be heard of while the cluster ends.
+        let reaper = std::thread::spawn(move || (frozen.wait(), stopped.wait()));
+        Claim::take(dir.path())?.tidy()?;
+        assert!(reaper.join().is_ok());
+        let left = [pid, frozen_inside, stopped_inside].map(keeper::start_time);
+        assert_eq!(left, [None; 3]);
+        assert!(!dir.path().join(RECORD).exists());
+        Ok(())
+    }
+
+    fn child_of(parent: u32) -> Result<u32> {
+        wait::until("a process inside", WITHIN, || {
+            Ok(keeper::only_child(parent))
+        })
+    }
 }

@@ -15,6 +15,7 @@ use spanwire_e2e::{rest, wait, workspace};
 
 use crate::progress::Steps;
 use crate::raise;
+use crate::up::ENDED;
 
 mod picture;
 mod scenario;
@@ -111,10 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             cluster.keep()?;
         }
         Ground::Ours(cluster) => {
-            steps.run("end", |_| {
-                drop(cluster);
-                Ok(((), "nothing is left running".to_owned()))
-            })?;
+            steps.run("end", |_| cluster.end().map(|()| ((), ENDED.to_owned())))?;
             println!("\n   look around:  cargo xtask demo --keep");
         }
     }

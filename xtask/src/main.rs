@@ -65,7 +65,8 @@ fn main() -> ExitCode {
         // What failed has been counted, on the last line.
         Ok(false) => ExitCode::FAILURE,
         Err(_) if interrupt::is_asked() => {
-            eprintln!("interrupted: nothing is left running");
+            // Whatever did not end has complained on its way out.
+            eprintln!("interrupted");
             ExitCode::from(130)
         }
         Err(error) => {

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
             .unwrap_or_default();
         *counts.entry(order).or_default() += count;
     }
-    drop(bed);
+    let ended = bed.map_or(Ok(()), |(cluster, _)| cluster.end());
 
     println!();
     let mut total = Count::default();
@@ -79,6 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         total += count;
     }
     println!("{}", total.line());
+    ended?;
     Ok(total.failed == 0 && total.passed > 0)
 }
 

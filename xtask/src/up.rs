@@ -26,6 +26,8 @@ pub(crate) struct DownArgs {
 }
 
 const NAME: &str = "up";
+/// What is said once it is so.
+pub(crate) const ENDED: &str = "nothing is left running";
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Starts the cluster, says how to reach it, and waits for Ctrl-C.
@@ -54,10 +56,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // Its only error is the interrupt that ends the loop.
         let _ = wait::for_period(LOOK_EVERY);
     }
-    Ok(())
+    steps.run("end", |_| cluster.end().map(|()| ((), ENDED.to_owned())))
 }
 
 /// Ends a cluster that was kept.
 pub(crate) fn down(args: &DownArgs) -> Result<()> {
-    cluster::end_kept(&args.name)
+    Steps::default().run("end", |_| {
+        cluster::end_kept(&args.name).map(|()| ((), ENDED.to_owned()))
+    })
 }
