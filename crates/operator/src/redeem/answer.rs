@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use spanwire_api::{Endpoint, GROUP};
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
+use spanwire_plan::offer::is_linkable;
 use spanwire_plan::plan::StoredLink;
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
@@ -207,7 +208,7 @@ fn endpoints(spec: &Spec) -> Result<Vec<Endpoint>, ReadAnswer> {
         return Err(ReadAnswer::CountEndpoints);
     }
     let is_good = |endpoint: &Endpoint| {
-        matches!(endpoint.name.as_str(), "inter-router" | "edge")
+        is_linkable(endpoint)
             && is_host(&endpoint.host)
             && endpoint.port.bytes().all(|byte| byte.is_ascii_digit())
             && endpoint.port.parse::<u16>().is_ok_and(|port| port != 0)
