@@ -3,22 +3,21 @@
 //! Take the World, plan, act stage by stage, report, publish if something is news, look again. Nothing here knows
 //! what a kind is about, and nothing is remembered from one pass to the next but how often an object failed.
 
+mod object;
+
 use std::any::Any;
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use futures::FutureExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use spanwire_plan::env::Config;
-use spanwire_plan::kinds::odd;
 use spanwire_plan::plan::{Event, ObjectKind};
 use spanwire_plan::report::{Cut, Report, cut_short, report};
 use spanwire_plan::world::controls;
@@ -33,6 +32,8 @@ use crate::lease::Leading;
 use crate::publish::Publisher;
 use crate::stores::Stores;
 use crate::telemetry::{Done, Metrics, OfKind, Pass, Write};
+
+pub use object::{Held, Object};
 
 /// How long one pass may take.
 const PASS: Duration = Duration::from_secs(30);
@@ -80,20 +81,6 @@ pub struct Shell {
     untold: Mutex<HashMap<Key, Instant>>,
     /// How often objects had something to write in a row.
     busy: Mutex<HashMap<Key, u32>>,
-}
-
-/// A kind whose objects the World holds.
-pub trait Held: Kind {
-    /// The object of this name.
-    fn held<'w>(world: &'w World, name: &str) -> Option<Object<'w, Self>>;
-}
-
-/// An object of a World.
-pub enum Object<'w, K> {
-    /// It fits its type.
-    Fits(&'w K),
-    /// It does not.
-    Odd(&'w spanwire_plan::seen::Odd),
 }
 
 impl Shell {
@@ -331,41 +318,6 @@ impl Shell {
         *count = (*count + 1).min(16);
         let jitter = u32::try_from(nonce() % 256).unwrap_or_default();
         wait + wait / 1024 * jitter
-    }
-}
-
-impl<K: Kind> Object<'_, K> {
-    fn metadata(&self) -> &ObjectMeta {
-        match self {
-            Self::Fits(object) => object.meta(),
-            Self::Odd(odd) => &odd.metadata,
-        }
-    }
-
-    /// The object, as far as telling of it needs it.
-    fn stub(&self) -> PartialObjectMeta<K> {
-        PartialObjectMeta {
-            types: None,
-            metadata: self.metadata().clone(),
-            _phantom: PhantomData,
-        }
-    }
-
-    /// What its status says now.
-    fn status(&self) -> Value {
-        match self {
-            Self::Fits(object) => serde_json::to_value(object)
-                .map(|mut object| object["status"].take())
-                .unwrap_or_default(),
-            Self::Odd(odd) => odd.status.clone(),
-        }
-    }
-
-    fn plan(&self, world: &World, env: &Env<'_>) -> Plan {
-        match self {
-            Self::Fits(object) => object.plan(world, env),
-            Self::Odd(object) => odd::<K>(object),
-        }
     }
 }
 

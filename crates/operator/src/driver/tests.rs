@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use hyper::{Request, Response};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
 use serde::{Deserialize, Serialize};
