@@ -21,11 +21,17 @@ pub struct Process(Pid);
 /// An open connection: our port, the other's port.
 pub type Connection = (u16, u16);
 
-/// The process of a pod that has `argument` in a word of its command line, once it runs.
-pub fn of_pod(uid: &str, argument: &str) -> Result<Process> {
-    wait::until(&format!("{argument} of pod {uid}"), WITHIN, || {
+/// What a router's process may be called: our stand-in, or a real one.
+pub const ROUTER: [&str; 2] = ["spanwire-standin", "skrouterd"];
+/// What the process beside it is called.
+pub const ADAPTOR: [&str; 1] = ["spanwire-adaptor"];
+
+/// The process of a pod that runs one of `programs`, once there is one.
+pub fn of_pod(uid: &str, programs: &[&str]) -> Result<Process> {
+    wait::until(&format!("{programs:?} of pod {uid}"), WITHIN, || {
         Ok(find(|pid| {
-            command_line(pid).iter().any(|word| word.contains(argument)) && is_of_pod(pid, uid)
+            let is_called = |first: &String| programs.iter().any(|name| first.ends_with(name));
+            command_line(pid).first().is_some_and(is_called) && is_of_pod(pid, uid)
         }))
     })
 }
@@ -68,9 +74,12 @@ impl Process {
 
     /// Port, the other's port, state, and whether the other is on the same machine.
     fn sockets(self) -> Vec<(u16, u16, String, bool)> {
-        let path = format!("/proc/{}/net/tcp", self.0.as_raw_nonzero());
-        let table = std::fs::read_to_string(path).unwrap_or_default();
-        table.lines().skip(1).filter_map(socket).collect()
+        let tables = ["tcp", "tcp6"].map(|table| {
+            let path = format!("/proc/{}/net/{table}", self.0.as_raw_nonzero());
+            std::fs::read_to_string(path).unwrap_or_default()
+        });
+        let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+        lines.filter_map(socket).collect()
     }
 }
 
@@ -115,7 +124,9 @@ fn socket(line: &str) -> Option<(u16, u16, String, bool)> {
     let (_, here) = words.next()?.split_once(':')?;
     let (address, there) = words.next()?.split_once(':')?;
     let port = |text| u16::from_str_radix(text, 16).ok();
-    let address = Ipv4Addr::from(u32::from_str_radix(address, 16).ok()?.to_le_bytes());
+    // Of an IPv6 address the last word, which is the IPv4 address where there is one.
+    let last = address.get(address.len().checked_sub(8)?..)?;
+    let address = Ipv4Addr::from(u32::from_str_radix(last, 16).ok()?.to_le_bytes());
     Some((
         port(here)?,
         port(there)?,
@@ -133,6 +144,9 @@ mod tests {
         let line =
             "   0: 0100007F:D979 0200C90A:7BB7 01 00000000:00000000 00:00000000 00000000 10000 0 1";
         assert_eq!(socket(line), Some((0xD979, 0x7BB7, "01".to_owned(), false)));
+        let mapped =
+            "0: 0000000000000000FFFF00000100007F:D979 00000000000000000000000000000000:0000 0A";
+        assert_eq!(socket(mapped).map(|found| found.2), Some("0A".to_owned()));
         assert!(socket("  sl  local_address rem_address   st").is_none());
     }
 

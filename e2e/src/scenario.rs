@@ -4,12 +4,13 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::bed::Bed;
 use crate::census::Census;
 use crate::kubectl::has_condition;
+use crate::namespace::Namespaces;
 use crate::tally::Tally;
 use crate::{command, wait, workspace};
 
@@ -32,6 +33,16 @@ pub struct Scenario<'a> {
     prefix: &'a str,
     pub west: String,
     pub east: String,
+}
+
+/// Calls `test` with two sites whose link is up; their namespaces go with it.
+pub fn linked(prefix: &str, test: impl FnOnce(&Bed, &Scenario<'_>) -> Result<()>) -> Result<()> {
+    let bed = Bed::shared()?;
+    let scenario = Scenario::new(bed, "two-sites", prefix);
+    let namespaces = Namespaces::make(bed, &scenario.namespaces())?;
+    scenario.links()?;
+    test(bed, &scenario)?;
+    namespaces.passed()
 }
 
 impl<'a> Scenario<'a> {
@@ -67,6 +78,16 @@ impl<'a> Scenario<'a> {
         })
     }
 
+    /// The uid of the one router pod of a namespace.
+    pub fn router_pod(&self, namespace: &str) -> Result<String> {
+        let selector = "--selector=skupper.io/component=router";
+        let kubectl = self.bed.kubectl();
+        let pods = kubectl.items(&["pods", selector, "--namespace", namespace])?;
+        ensure!(pods.len() == 1, "{} router pods in {namespace}", pods.len());
+        let uid = pods[0]["metadata"]["uid"].as_str();
+        uid.map(str::to_owned).context("a uid")
+    }
+
     /// How often routers started and ended.
     pub fn tally(&self) -> Result<Tally> {
         Tally::take(&self.bed.kubectl(), &self.namespaces())
@@ -92,7 +113,7 @@ impl<'a> Scenario<'a> {
             .arg(workspace::root().join(format!("e2e/scenarios/{script}.sh")))
             .current_dir(self.bed.scratch(self.prefix)?)
             .env("NS_PREFIX", self.prefix)
-            .env("KUBECONFIG", &self.bed.kubeconfig)
+            .envs(self.bed.kubectl().environment())
             .env("PATH", std::env::join_paths(folders)?);
         command::output(&mut shell, SCRIPT_WITHIN).map(drop)
     }
