@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::command::{self, Answer};
-use crate::wait;
+use crate::{wait, workspace};
 
 const WITHIN: Duration = Duration::from_mins(2);
 
@@ -35,8 +35,21 @@ impl Kubectl {
     /// A command to which more can be added before it runs.
     pub fn command<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("KUBECONFIG", &self.kubeconfig).args(args);
+        command.envs(self.environment()).args(args);
         command
+    }
+
+    /// What makes any kubectl talk to this cluster, and keep what it learns of it where it goes with the cluster: not in a
+    /// person's home, where another cluster at the same address would be taken for it.
+    pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
+        let target = workspace::target();
+        let folder = self.kubeconfig.parent();
+        let ours = folder.filter(|folder| folder.starts_with(&target));
+        let cache = ours.map_or_else(|| target.join("tmp"), |folder| folder.join("state"));
+        [
+            ("KUBECONFIG", self.kubeconfig.clone()),
+            ("KUBECACHEDIR", cache.join("kubectl")),
+        ]
     }
 
     /// What it prints; an error if it fails.

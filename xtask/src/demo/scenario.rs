@@ -71,7 +71,7 @@ impl Scenario {
         let child = Command::new("sh")
             .arg(&self.script)
             .current_dir(folder)
-            .env("KUBECONFIG", kubectl.kubeconfig())
+            .envs(kubectl.environment())
             .env("PATH", path(bin)?)
             .process_group(0)
             .stdin(Stdio::null())
