@@ -35,7 +35,7 @@ enum Task {
     Up(up::Args),
     /// End a cluster that was left running.
     Down(up::DownArgs),
-    /// Run the tests: all of them, or some tiers or stories.
+    /// Run the tests: all of them, or some tiers or test programs.
     Test(test::Args),
     /// All that a change has to pass: format, lints, generated files, tidiness, tests.
     Ci,

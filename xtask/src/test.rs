@@ -1,4 +1,4 @@
-//! Do the tests pass? Runs tiers and stories, each by the least that it needs, and counts.
+//! Do the tests pass? Runs tiers and test programs, each by the least that it needs, and counts.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use spanwire_e2e::bed::{self, Bed};
 use spanwire_e2e::cluster::Cluster;
@@ -17,15 +17,17 @@ use crate::progress::Steps;
 use crate::raise;
 
 const TIERS: [&str; 6] = ["case", "law", "shell", "api", "pod", "story"];
+/// The test programs of `e2e/tests` that tell what a user does, start to end.
 const STORIES: [&str; 5] = ["walk", "order", "grants", "survive", "operate"];
+/// The package whose tests stand on a cluster.
+const BEDDED: &str = "spanwire-e2e";
 /// The folder below `target`; not `bed`, where Cargo keeps the build scripts of the profile of that name.
 const BED: &str = "shared";
 const WITHIN: Duration = Duration::from_hours(2);
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
-    /// Tiers (case, law, shell, api, pod, story) or stories (walk, order, grants, survive, operate); none means all.
-    #[arg(value_parser = TIERS.into_iter().chain(STORIES).collect::<Vec<_>>())]
+    /// Tiers (case, law, shell, api, pod, story) or test programs (any file in e2e/tests, such as walk); none means all.
     which: Vec<String>,
     /// The long versions.
     #[arg(long)]
@@ -51,9 +53,11 @@ struct Batch {
 
 /// Runs what was asked for, the cheapest first, and says whether all of it passed; the last line that it prints counts.
 pub(crate) fn run(args: &Args) -> Result<bool> {
+    let targets = targets()?;
+    are_known(&targets, &args.which)?;
     let mut counts: BTreeMap<usize, Count> = BTreeMap::new();
     let mut bed = None;
-    for batch in batches(&targets()?, &args.which) {
+    for batch in batches(&targets, &args.which) {
         let count = if !batch.needs_bed() {
             batch.run(args, None)?
         } else if tools::is_root() {
@@ -119,7 +123,23 @@ fn targets() -> Result<Targets> {
         .collect())
 }
 
-/// What to call for the tiers and stories that were asked for.
+/// Refuses a name that is neither a tier's nor a test program's.
+fn are_known(targets: &Targets, which: &[String]) -> Result<()> {
+    let programs = targets.get(BEDDED).into_iter().flatten();
+    let known: Vec<&str> = TIERS
+        .into_iter()
+        .chain(programs.map(String::as_str))
+        .collect();
+    match which.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(unknown) => bail!(
+            "{unknown} is neither a tier nor a test program of e2e/tests: name one of {}",
+            known.join(", ")
+        ),
+        None => Ok(()),
+    }
+}
+
+/// What to call for the tiers and test programs that were asked for.
 fn batches(targets: &Targets, which: &[String]) -> Vec<Batch> {
     let wants = |name: &str| which.is_empty() || which.iter().any(|wanted| wanted == name);
     let tests = |package: &str| targets.get(package).cloned().unwrap_or_default();
@@ -158,7 +178,7 @@ fn batches(targets: &Targets, which: &[String]) -> Vec<Batch> {
         add("shell", strings(&["--package=spanwire-e2e", "--lib"]));
     }
     for tier in ["api", "pod", "story"] {
-        let all = tests("spanwire-e2e");
+        let all = tests(BEDDED);
         let of_tier = all.iter().filter(|test| tier_of(test) == tier);
         let chosen = of_tier
             .filter(|test| wants(tier) || wants(test))
@@ -167,8 +187,7 @@ fn batches(targets: &Targets, which: &[String]) -> Vec<Batch> {
         if !chosen.is_empty() {
             add(
                 tier,
-                strings(&["--package=spanwire-e2e"])
-                    .into_iter()
+                std::iter::once(format!("--package={BEDDED}"))
                     .chain(chosen)
                     .collect(),
             );
@@ -348,6 +367,19 @@ mod tests {
         assert_eq!(
             batches[0].arguments,
             strings(&["--package=spanwire-e2e", "--test=order"])
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_those_that_are_known() {
+        let targets = Targets::from([(BEDDED.to_owned(), strings(&["walk", "settled"]))]);
+        assert!(are_known(&targets, &strings(&["law", "settled"])).is_ok());
+        assert_eq!(
+            are_known(&targets, &strings(&["walk", "wlak"]))
+                .unwrap_err()
+                .to_string(),
+            "wlak is neither a tier nor a test program of e2e/tests: \
+             name one of case, law, shell, api, pod, story, walk, settled"
         );
     }
 }
