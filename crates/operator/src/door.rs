@@ -8,18 +8,17 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
 use spanwire_api::AccessGrant;
+use spanwire_plan::Env;
 use spanwire_plan::env::Config;
-use spanwire_plan::offer::offer;
+use spanwire_plan::offer::granted;
 use spanwire_plan::plan::Event;
-use spanwire_plan::world::controls;
-use spanwire_plan::{Env, Seen};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::grants::{Directory, GrantRecord, ServeCertificate, Served, Server, SiteRecord, Terms};
+use crate::grants::{Directory, GrantRecord, ServeCertificate, Served, Server, Terms};
 use crate::publish::Publisher;
 use crate::stores::{GrantCredentials, Stores};
 use crate::telemetry::Metrics;
@@ -87,27 +86,14 @@ fn directory(
     let grant = {
         let (stores, config) = (stores.clone(), config.clone());
         move |uid: &str| {
-            let known = stores.codes.grant(uid)?;
-            let world = stores.world(&known.namespace);
+            let world = stores.world(&stores.codes.grant(uid)?.namespace);
             let env = Env {
                 now: clock.now(),
                 nonce: 0,
                 config: &config,
             };
-            let grant = world.access_grants.get(&known.name).and_then(Seen::fits)?;
-            let is_current = grant.metadata.uid.as_deref() == Some(uid);
-            (is_current && controls(&world, &env)).then(|| GrantRecord::of(grant))
-        }
-    };
-    let site = {
-        let stores = stores.clone();
-        move |namespace: &str| {
-            let offer = offer(&stores.world(namespace))?;
-            Some(SiteRecord {
-                edge: offer.edge,
-                issuer: offer.issuer,
-                endpoints: offer.endpoints,
-            })
+            let (grant, offer) = granted(uid, &world, &env)?;
+            Some((GrantRecord::of(grant), offer))
         }
     };
     let announce = move |grant: &GrantRecord, event: Event| {
@@ -127,7 +113,6 @@ fn directory(
     Directory {
         code: Arc::new(code),
         grant: Arc::new(grant),
-        site: Arc::new(site),
         announce: Arc::new(announce),
     }
 }

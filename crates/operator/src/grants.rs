@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use kube::Client;
 use spanwire_api::{AccessGrant, Claim};
-use spanwire_plan::offer::Allowance;
+use spanwire_plan::offer::{Allowance, Offer};
 use spanwire_plan::plan::Event;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -37,8 +37,6 @@ pub use answer::Answer;
 pub use refusal::Refusal;
 pub use request::Request;
 pub use served::{ServeCertificate, Served};
-/// A site, as far as a redemption depends on it.
-pub use spanwire_plan::offer::Offer as SiteRecord;
 
 use ledger::Ledgers;
 use limit::Limits;
@@ -79,10 +77,9 @@ pub struct Directory {
     /// SHA-256 of the code of the grant with this uid; none where there is no such grant, or no code yet. By itself,
     /// so that looking up a grant that exists takes no longer than one that does not.
     pub code: Ask<[u8; 32]>,
-    /// The grant with this uid; none also where this operator does not control its namespace.
-    pub grant: Ask<GrantRecord>,
-    /// The active site of this namespace.
-    pub site: Ask<SiteRecord>,
+    /// The grant with this uid, and the offer of its site where there is one; none also where this operator does not
+    /// control its namespace.
+    pub grant: Ask<(GrantRecord, Option<Offer>)>,
     /// Tells what a person would want to know later about a grant.
     pub announce: Announce,
 }

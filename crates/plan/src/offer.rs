@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use spanwire_api::{AccessGrant, Endpoint};
 
+use crate::env::Env;
 use crate::plan::StoredLink;
 use crate::site::{default_issuer, is_edge};
-use crate::world::{World, named};
+use crate::world::{World, controls, named};
 
 pub use crate::controller::address as grant_server_address;
 
@@ -52,6 +53,17 @@ pub enum Refusal {
     EdgeSite,
     /// The site can be reached nowhere.
     NoEndpoint,
+}
+
+/// The grant with this uid, and the offer of its site; none also where this operator does not control the namespace.
+pub fn granted<'a>(
+    uid: &str,
+    world: &'a World,
+    env: &Env<'_>,
+) -> Option<(&'a AccessGrant, Option<Offer>)> {
+    let mut grants = world.access_grants.fitting();
+    let grant = grants.find(|grant| grant.metadata.uid.as_deref() == Some(uid))?;
+    controls(world, env).then(|| (grant, offer(world)))
 }
 
 /// The offer of the active site; none where there is no site.
@@ -138,6 +150,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::env::Config;
+    use crate::world::Objects;
 
     fn allowance(spec: Value, status: Value) -> Allowance {
         let mut grant = json!({"metadata": {"name": "g"}});
@@ -185,6 +199,39 @@ mod tests {
             let endless = allowance(json!({}), odd);
             assert_eq!(endless.refusal(before), Some(Refusal::Endless));
         }
+    }
+
+    #[test]
+    fn a_grant_is_known_by_its_uid_and_only_where_this_operator_is_in_charge() {
+        let world = |config_maps: Value| -> World {
+            serde_json::from_value(json!({
+                "namespace": "east",
+                "accessGrants": [{"metadata": {"name": "g", "uid": "grant-uid"}}],
+                "sites": [{"metadata": {"name": "s", "uid": "site-uid"}}],
+                "configMaps": config_maps,
+            }))
+            .unwrap()
+        };
+        let config = Config::default();
+        let env = Env {
+            now: Timestamp::UNIX_EPOCH,
+            nonce: 0,
+            config: &config,
+        };
+        let ours = world(json!([]));
+        let (grant, offered) = granted("grant-uid", &ours, &env).unwrap();
+        assert_eq!(grant.metadata.name.as_deref(), Some("g"));
+        assert_eq!(offered, offer(&ours));
+        assert!(offered.is_some());
+        assert_eq!(granted("another", &ours, &env), None);
+        let siteless = World {
+            sites: Objects::default(),
+            ..ours
+        };
+        let (_, offered) = granted("grant-uid", &siteless, &env).unwrap();
+        assert_eq!(offered, None);
+        let theirs = json!([{"metadata": {"name": "skupper"}, "controller": "elsewhere/another"}]);
+        assert_eq!(granted("grant-uid", &world(theirs), &env), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::SignedDuration;
 use kube::Api;
 use sha2::{Digest, Sha256};
+use spanwire_plan::offer::Offer;
 use spanwire_plan::plan::Event;
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::{Zeroize, Zeroizing};
@@ -29,7 +30,7 @@ impl Server {
         source: IpAddr,
         request: &Request,
     ) -> Result<Answer, Refusal> {
-        let grant = self.authenticate(source, request)?;
+        let (grant, offer) = self.authenticate(source, request)?;
         let name = request.name.as_deref().unwrap_or(&grant.name);
         if !is_name(name) {
             return Err(Refusal::BadHeader("name"));
@@ -50,7 +51,10 @@ impl Server {
         if !self.limits.may_redeem() {
             return Err(Refusal::TooMany);
         }
-        let body = self.make(&grant, name, subject).await?;
+        let Some(offer) = offer else {
+            return Err(Refusal::NoSite(grant.namespace));
+        };
+        let body = self.make(&grant, &offer, name, subject).await?;
         let recorded = self
             .record(&grant, &claim)
             .await
@@ -82,9 +86,13 @@ impl Server {
         })
     }
 
-    /// The grant that the request names, if it knows its code. A grant that does not exist is compared like one that
-    /// does; a try too many is told so, whatever it was.
-    fn authenticate(&self, source: IpAddr, request: &Request) -> Result<GrantRecord, Refusal> {
+    /// The grant that the request names and the offer of its site, if it knows the grant's code. A grant that does not
+    /// exist is compared like one that does; a try too many is told so, whatever it was.
+    fn authenticate(
+        &self,
+        source: IpAddr,
+        request: &Request,
+    ) -> Result<(GrantRecord, Option<Offer>), Refusal> {
         let shown = Sha256::digest(&*request.code);
         let code = (self.directory.code)(&request.grant);
         let wanted = code.unwrap_or_default();
@@ -107,13 +115,12 @@ impl Server {
     async fn make(
         &self,
         grant: &GrantRecord,
+        offer: &Offer,
         name: &str,
         subject: &str,
     ) -> Result<Zeroizing<String>, Refusal> {
-        let site = (self.directory.site)(&grant.namespace)
-            .ok_or_else(|| Refusal::NoSite(grant.namespace.clone()))?;
-        let links = site.links(name)?;
-        let issuer = site.issuer(grant.issuer.as_deref());
+        let links = offer.links(name)?;
+        let issuer = offer.issuer(grant.issuer.as_deref());
         let signer = self.signer(&grant.namespace, issuer).await?;
         let credential = self.credential(subject, signer).await.map_err(|error| {
             let (grant, namespace) = (&grant.name, &grant.namespace);

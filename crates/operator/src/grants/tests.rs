@@ -83,7 +83,7 @@ fn signed(by: &Credential, hosts: &[&str]) -> Credential {
 /// A cluster with a site in `east` and a grant for it.
 struct Cluster {
     api: ApiServer,
-    site: Arc<Mutex<Option<SiteRecord>>>,
+    site: Arc<Mutex<Option<Offer>>>,
     events: Arc<Mutex<Vec<String>>>,
 }
 
@@ -115,7 +115,7 @@ impl Cluster {
             port: port.to_owned(),
             group: "skupper-router".to_owned(),
         };
-        let site = SiteRecord {
+        let site = Offer {
             edge: false,
             issuer: "skupper-site-ca".to_owned(),
             endpoints: vec![
@@ -149,9 +149,9 @@ impl Cluster {
         let (site, events) = (self.site.clone(), self.events.clone());
         let directory = Directory {
             code: Arc::new(move |uid| Some(Sha256::digest(code(uid)?.status?.code?).into())),
-            grant: Arc::new(move |uid| Some(GrantRecord::of(&grant(uid)?))),
-            site: Arc::new(move |namespace| {
-                site.lock().unwrap().clone().filter(|_| namespace == "east")
+            grant: Arc::new(move |uid| {
+                let offer = site.lock().unwrap().clone();
+                Some((GrantRecord::of(&grant(uid)?), offer))
             }),
             announce: Arc::new(move |_, event| events.lock().unwrap().push(event.reason)),
         };
@@ -397,24 +397,24 @@ async fn what_cannot_be_made_is_not_counted() {
     let cluster = Cluster::new(1);
     let server = cluster.server();
     let good = cluster.site.lock().unwrap().clone().unwrap();
-    let with = |site: Option<SiteRecord>| *cluster.site.lock().unwrap() = site;
+    let with = |site: Option<Offer>| *cluster.site.lock().unwrap() = site;
     with(None);
     assert_eq!(
         refusal(&server, CODE, "n").await,
         Some(Refusal::NoSite("east".to_owned()))
     );
-    with(Some(SiteRecord {
+    with(Some(Offer {
         edge: true,
         ..good.clone()
     }));
     assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::EdgeSite));
-    with(Some(SiteRecord {
+    with(Some(Offer {
         endpoints: Vec::new(),
         ..good.clone()
     }));
     assert_eq!(refusal(&server, CODE, "n").await, Some(Refusal::NoEndpoint));
     for issuer in ["", "absent"] {
-        with(Some(SiteRecord {
+        with(Some(Offer {
             issuer: issuer.to_owned(),
             ..good.clone()
         }));
