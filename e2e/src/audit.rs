@@ -126,7 +126,8 @@ impl Request {
         later.time_of_day()?.checked_sub(self.time_of_day()?)
     }
 
-    fn time_of_day(&self) -> Option<Duration> {
+    /// When it was answered, of the day.
+    pub(crate) fn time_of_day(&self) -> Option<Duration> {
         let (_, time) = self.stage_timestamp.strip_suffix('Z')?.split_once('T')?;
         let mut parts = time.split(':').map(str::parse::<f64>);
         let mut part = || parts.next()?.ok();

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit::AuditLog;
 use crate::binaries::{self, Binaries};
 use crate::cluster::{Cluster, Wanted};
+use crate::images::Profile;
 use crate::install::{self, Settings};
 use crate::kubectl::Kubectl;
 use crate::tools::{self, Install};
@@ -123,7 +124,7 @@ fn own() -> Result<Cluster> {
     let say: Say<'_> = &|_| ();
     tools::prepare(Install::Refused, say)?;
     let binaries: Binaries = binaries::control_plane(say)?;
-    let programs = images::build(say)?;
+    let programs = images::build(Profile::Bed, say)?;
     let name = own_name();
     let wanted = Wanted {
         name: &name,

@@ -46,14 +46,27 @@ pub fn pause(binaries: &Binaries, dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// How our programs are built.
+#[derive(Clone, Copy, Debug)]
+pub enum Profile {
+    /// Quickly.
+    Bed,
+    /// As they are shipped.
+    Release,
+}
+
 /// Builds our programs, static, and returns the folder that holds them; `SPANWIRE_PROGRAMS` may name a folder that has
 /// them already, such as those of a release.
-pub fn build(say: Say<'_>) -> Result<PathBuf> {
+pub fn build(profile: Profile, say: Say<'_>) -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os("SPANWIRE_PROGRAMS").filter(|folder| !folder.is_empty())
     {
         return Ok(folder.into());
     }
     say("compiling the operator, the adaptor and the stand-in");
+    let profile = match profile {
+        Profile::Bed => "bed",
+        Profile::Release => "release",
+    };
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let flags = format!(
         "CARGO_TARGET_{}_RUSTFLAGS",
@@ -62,7 +75,7 @@ pub fn build(say: Say<'_>) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(workspace::root())
-        .args(["build", "--profile=bed", "--target", &triple])
+        .args(["build", "--profile", profile, "--target", &triple])
         .args([
             "--package=spanwire-operator",
             "--package=spanwire-adaptor",
@@ -71,7 +84,7 @@ pub fn build(say: Say<'_>) -> Result<PathBuf> {
         ])
         .env(flags, "-C target-feature=+crt-static");
     command::watched(&mut cargo, BUILD_WITHIN, |line| say(line.trim()))?;
-    Ok(workspace::target().join(triple).join("bed"))
+    Ok(workspace::target().join(triple).join(profile))
 }
 
 /// Writes the image of the operator and the adaptor.

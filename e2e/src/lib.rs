@@ -31,6 +31,7 @@ pub mod rest;
 pub mod scenario;
 pub mod scene;
 pub mod skip;
+pub mod stopwatch;
 pub mod tally;
 pub mod tools;
 pub mod topology;

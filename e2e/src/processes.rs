@@ -29,11 +29,16 @@ pub const ADAPTOR: [&str; 1] = ["spanwire-adaptor"];
 /// The process of a pod that runs one of `programs`, once there is one.
 pub fn of_pod(uid: &str, programs: &[&str]) -> Result<Process> {
     wait::until(&format!("{programs:?} of pod {uid}"), WITHIN, || {
-        Ok(find(|pid| {
-            let is_called = |first: &String| programs.iter().any(|name| first.ends_with(name));
-            command_line(pid).first().is_some_and(is_called) && is_of_pod(pid, uid)
-        }))
+        Ok(find(|pid| runs(pid, programs) && is_of_pod(pid, uid)))
     })
+}
+
+/// The ids of all processes that run one of `programs`, on whichever node of ours.
+pub fn called(programs: &[&str]) -> BTreeSet<i32> {
+    all()
+        .filter(|(_, name)| runs(name, programs))
+        .map(|(pid, _)| pid.as_raw_nonzero().get())
+        .collect()
 }
 
 /// A program of the control plane whose command line names a file in `dir`.
@@ -47,6 +52,11 @@ pub fn of_cluster(program: &str, dir: &str) -> Result<Process> {
 }
 
 impl Process {
+    /// The process with this id.
+    pub fn new(id: i32) -> Result<Process> {
+        Pid::from_raw(id).map(Process).context("a process id")
+    }
+
     pub fn kill(self) -> Result<()> {
         kill_process(self.0, Signal::KILL).context("kill a process")
     }
@@ -93,11 +103,15 @@ impl Drop for Paused {
     }
 }
 
-fn find(mut is_it: impl FnMut(&str) -> bool) -> Option<Process> {
-    let entries = std::fs::read_dir("/proc").ok()?.flatten();
+fn all() -> impl Iterator<Item = (Pid, String)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter_map(|name| Some((Pid::from_raw(name.parse().ok()?)?, name)))
+}
+
+fn find(mut is_it: impl FnMut(&str) -> bool) -> Option<Process> {
+    all()
         .find(|(_, name)| is_it(name))
         .map(|(pid, _)| Process(pid))
 }
@@ -110,6 +124,12 @@ fn command_line(pid: &str) -> Vec<String> {
     words
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect()
+}
+
+fn runs(pid: &str, programs: &[&str]) -> bool {
+    let line = command_line(pid);
+    let first = line.first();
+    first.is_some_and(|first| programs.iter().any(|name| first.ends_with(name)))
 }
 
 /// Every volume of a pod is mounted from a folder that is named by its uid.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use spanwire_e2e::bed::Bed;
 use spanwire_e2e::cluster::Cluster;
+use spanwire_e2e::images::Profile;
 use spanwire_e2e::install::{self, Settings};
 use spanwire_e2e::kubectl::Kubectl;
 use spanwire_e2e::tally::Tally;
@@ -121,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn ground(args: &Args, steps: &Steps) -> Result<(Ground, String)> {
     let Some(kubeconfig) = &args.kubeconfig else {
-        let built = raise::build(steps, args.no_install)?;
+        let built = raise::build(steps, args.no_install, Profile::Bed)?;
         let cluster = raise::raise(steps, &built, NAME)?;
         return Ok((Ground::Ours(Box::new(cluster)), built.binaries.version));
     };

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use spanwire_e2e::{interrupt, workspace};
 
+mod bench;
 mod ci;
 mod codegen;
 mod demo;
@@ -37,6 +38,8 @@ enum Task {
     Down(up::DownArgs),
     /// Run the tests: all of them, or some tiers or test programs.
     Test(test::Args),
+    /// Measure.
+    Bench(bench::Args),
     /// All that a change has to pass: format, lints, generated files, tidiness, tests.
     Ci,
     /// Write the generated files.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Task::Up(args) => up::run(&args).map(|()| true),
         Task::Down(args) => up::down(&args).map(|()| true),
         Task::Test(args) => test::run(&args),
+        Task::Bench(args) => bench::run(&args).map(|()| true),
         Task::Ci => ci::run(),
         Task::Codegen { check } => codegen::run(check, workspace::root()).map(|()| true),
         Task::Tidy => tidy::run(workspace::root()).map(|()| true),

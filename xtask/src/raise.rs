@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use spanwire_e2e::binaries::{self, Binaries};
 use spanwire_e2e::cluster::{Cluster, Wanted};
+use spanwire_e2e::images::Profile;
 use spanwire_e2e::real_router::RealRouter;
 use spanwire_e2e::tools::{self, Install};
 use spanwire_e2e::{bed, images};
@@ -19,7 +20,7 @@ pub(crate) struct Built {
 }
 
 /// Installs what is missing, and builds the control plane and our programs.
-pub(crate) fn build(steps: &Steps, no_install: bool) -> Result<Built> {
+pub(crate) fn build(steps: &Steps, no_install: bool, profile: Profile) -> Result<Built> {
     let install = if no_install {
         Install::Refused
     } else {
@@ -45,7 +46,7 @@ pub(crate) fn build(steps: &Steps, no_install: bool) -> Result<Built> {
             "stand-in router built"
         };
         Ok((
-            images::build(say)?,
+            images::build(profile, say)?,
             format!("operator and adaptor built, {router}"),
         ))
     })?;

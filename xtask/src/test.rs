@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use spanwire_e2e::bed::{self, Bed};
 use spanwire_e2e::cluster::Cluster;
+use spanwire_e2e::images::Profile;
 use spanwire_e2e::{command, skip, tools, workspace};
 
 use crate::progress::Steps;
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
 /// The cluster that the test programs share, and the file that says where it is.
 fn make_bed() -> Result<(Cluster, PathBuf)> {
     let steps = Steps::default();
-    let built = raise::build(&steps, false)?;
+    let built = raise::build(&steps, false, Profile::Bed)?;
     let cluster = raise::raise(&steps, &built, BED)?;
     steps.run("toolbox", |_| {
         bed::equip(&cluster).map(|()| ((), "imported for the tests".to_owned()))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use spanwire_e2e::images::Profile;
 use spanwire_e2e::{cluster, interrupt, wait};
 
 use crate::progress::Steps;
@@ -33,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Starts the cluster, says how to reach it, and waits for Ctrl-C.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let steps = Steps::default();
-    let built = raise::build(&steps, args.no_install)?;
+    let built = raise::build(&steps, args.no_install, Profile::Bed)?;
     let mut cluster = raise::raise(&steps, &built, NAME)?;
     println!(
         "\n   export KUBECONFIG={} PATH={}:$PATH",
