@@ -177,8 +177,8 @@ impl fmt::Debug for AccessGrantStatus {
 pub mod reason {
     pub use crate::condition::reason::{
         AWAITING_ADDRESS, CA_NOT_FOUND, CREDENTIALS_EXPIRED, CREDENTIALS_INVALID,
-        CREDENTIALS_NOT_FOUND, EDGE_SITE, INVALID_OBJECT, NO_ACTIVE_SITE, PENDING, READY,
-        WRITE_FAILED,
+        CREDENTIALS_NOT_FOUND, EDGE_SITE, INTERNAL_ERROR, INVALID_OBJECT, NO_ACTIVE_SITE, PENDING,
+        READY, TIMED_OUT,
     };
 
     /// The grant has been redeemed as often as it allows. Raise `redemptionsAllowed`, or create another one.

@@ -100,12 +100,10 @@ pub struct AccessTokenStatus {
 /// The reasons of an AccessToken's condition.
 pub mod reason {
     pub use crate::condition::reason::{
-        INVALID_OBJECT, NAME_TAKEN, NO_ACTIVE_SITE, PENDING, READY, WRITE_FAILED,
+        INTERNAL_ERROR, INVALID_OBJECT, NAME_TAKEN, NO_ACTIVE_SITE, PENDING, READY, TIMED_OUT,
+        TOO_LARGE, WRITE_FAILED,
     };
 
-    /// The other site says that the grant is used up, past its time or gone: it does not say which. Final for this
-    /// spec; get a new token.
-    pub const GRANT_NOT_FOUND: &str = "GrantNotFound";
     /// The other site says that the code is wrong. Final for this spec; copy the token again.
     pub const CODE_REFUSED: &str = "CodeRefused";
     /// The token itself cannot be used: its url or ca does not parse, or its url is one that must not be dialled, such
@@ -124,8 +122,6 @@ pub mod reason {
     pub const ANSWER_LOST: &str = "AnswerLost";
     /// The grant is used up. Final for this spec; get a new token.
     pub const USED_UP: &str = "UsedUp";
-    /// The grant is past its time. Final for this spec; get a new token.
+    /// The grant is past its time or gone: the other site does not say which. Final for this spec; get a new token.
     pub const EXPIRED: &str = "Expired";
-    /// It was redeemed for a Site that no longer exists. Get a new token for the present one.
-    pub const SITE_REPLACED: &str = "SiteReplaced";
 }

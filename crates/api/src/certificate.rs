@@ -104,7 +104,8 @@ pub struct CertificateStatus {
 /// The reasons of a Certificate's conditions.
 pub mod reason {
     pub use crate::condition::reason::{
-        CA_NOT_FOUND, INVALID_OBJECT, NAME_TAKEN, PENDING, READY, WRITE_FAILED,
+        CA_NOT_FOUND, INTERNAL_ERROR, INVALID_OBJECT, NAME_TAKEN, PENDING, READY, TIMED_OUT,
+        TOO_LARGE, WRITE_FAILED,
     };
 
     /// The Secret of this CA is gone while certificates that it signed are in use. A new key would cut every link that
@@ -118,13 +119,8 @@ pub mod reason {
     /// The CA was made with path length 0, so its successor cannot be vouched for by it. Give the remote sites the new
     /// CA before this one is replaced.
     pub const CA_CANNOT_CROSS: &str = "CaCannotCross";
-    /// The Secret's content is not a certificate of ours that fits this spec, and a user has put it there. It is used
-    /// as it is; delete it to have one issued.
-    pub const USER_SUPPLIED: &str = "UserSupplied";
     /// The CA's Secret is there, but its key is not one that can sign, or does not belong to its certificate.
     pub const CA_INVALID: &str = "CaInvalid";
     /// The CA itself is past its end. Replace it; a CA that Spanwire made renews itself.
     pub const CA_EXPIRED: &str = "CaExpired";
-    /// Several owners want one certificate and disagree about its issuer or subject. The message names them.
-    pub const CLAIMS_CONFLICT: &str = "ClaimsConflict";
 }

@@ -47,11 +47,17 @@ pub mod reason {
     /// The API server refused or did not answer a write. It is tried again; a message about `forbidden` wants a
     /// person to look at the operator's Role or at an admission policy.
     pub const WRITE_FAILED: &str = "WriteFailed";
+    /// Of `Ready`: the operator failed on this object by an error of its own. Nothing is taken back, the other conditions
+    /// are those of the last pass that came to its end, and it is tried again. If it stays, report it, with what the
+    /// operator's log says of this object.
+    pub const INTERNAL_ERROR: &str = "InternalError";
+    /// Of `Ready`: the operator did not get through with this object in time, most often because the API server is slow.
+    /// Nothing is taken back, the other conditions are those of the last pass that came to its end, and it is tried
+    /// again. If it stays, look at the API server, and at what the operator's log says of this object.
+    pub const TIMED_OUT: &str = "TimedOut";
     /// What would have to be written does not fit into one object. The last good state stays in force; the message
     /// names what did not fit. Remove something, or prefer P-256 to RSA.
     pub const TOO_LARGE: &str = "TooLarge";
-    /// Something that the spec asks for is not done, and the message says which setting or field. The rest holds.
-    pub const SETTING_IGNORED: &str = "SettingIgnored";
     /// The namespace has no Site, or none that is active. Create one.
     pub const NO_ACTIVE_SITE: &str = "NoActiveSite";
     /// The router answered that it will not have what it was told; the message is its answer. It is tried again.

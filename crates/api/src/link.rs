@@ -90,8 +90,9 @@ pub struct LinkStatus {
 /// The reasons of a Link's conditions.
 pub mod reason {
     pub use crate::condition::reason::{
-        CREDENTIALS_EXPIRED, CREDENTIALS_INVALID, CREDENTIALS_NOT_FOUND, INVALID_OBJECT,
-        NAME_TAKEN, NO_ACTIVE_SITE, PENDING, READY, ROUTER_REFUSED, SETTING_IGNORED, TOO_LARGE,
+        CREDENTIALS_EXPIRED, CREDENTIALS_INVALID, CREDENTIALS_NOT_FOUND, INTERNAL_ERROR,
+        INVALID_OBJECT, NAME_TAKEN, NO_ACTIVE_SITE, PENDING, READY, ROUTER_REFUSED, TIMED_OUT,
+        TOO_LARGE,
     };
 
     /// No endpoint has the role that this site needs: `edge` for an edge site, `inter-router` for any other. Add it,
@@ -102,11 +103,7 @@ pub mod reason {
     /// The router has tried and is not connected; the message is what it saw. Look at the address, at what lies
     /// between, and at the remote site.
     pub const NOT_CONNECTED: &str = "NotConnected";
-    /// The connection stands with some of this site's routers only; the message counts them.
-    pub const PARTLY_CONNECTED: &str = "PartlyConnected";
     /// The remote site's certificate is not vouched for by `ca.crt` of the credentials, or it does not take ours: one
     /// of the two CAs was replaced. Redeem a new token.
     pub const REMOTE_TRUST_BROKEN: &str = "RemoteTrustBroken";
-    /// The Secret that `proxy-configuration` names does not exist or has no `host` and `port`.
-    pub const PROXY_NOT_FOUND: &str = "ProxyNotFound";
 }

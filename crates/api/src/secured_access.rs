@@ -131,18 +131,11 @@ pub struct SecuredAccessStatus {
 pub mod reason {
     pub use crate::condition::reason::{
         AWAITING_ADDRESS, CA_NOT_FOUND, CLUSTER_HOST_MISSING, CREDENTIALS_EXPIRED,
-        CREDENTIALS_INVALID, CREDENTIALS_NOT_FOUND, INVALID_OBJECT, NAME_TAKEN, PENDING, READY,
-        SETTING_IGNORED, UNSUPPORTED_ACCESS_TYPE, WRITE_FAILED,
+        CREDENTIALS_INVALID, CREDENTIALS_NOT_FOUND, INTERNAL_ERROR, INVALID_OBJECT, NAME_TAKEN,
+        PENDING, READY, TIMED_OUT, TOO_LARGE, UNSUPPORTED_ACCESS_TYPE, WRITE_FAILED,
     };
 
     /// An older SecuredAccess has the same certificate signed by another issuer. The message names it; name the same
     /// issuer, or another certificate.
     pub const CLAIMS_CONFLICT: &str = "ClaimsConflict";
-
-    /// The access type needs a base domain that is not known: set `domain`, or start the operator with the flag that
-    /// the message names.
-    pub const DOMAIN_MISSING: &str = "DomainMissing";
-    /// The access type needs an API that this cluster does not serve, such as Routes or Gateways. Install it, or
-    /// choose another access type.
-    pub const API_MISSING: &str = "ApiMissing";
 }

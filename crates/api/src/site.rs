@@ -201,9 +201,9 @@ pub struct NetworkService {
 /// The reasons of a Site's conditions.
 pub mod reason {
     pub use crate::condition::reason::{
-        AWAITING_ADDRESS, CA_NOT_FOUND, CREDENTIALS_EXPIRED, CREDENTIALS_INVALID,
-        CREDENTIALS_NOT_FOUND, INVALID_OBJECT, NAME_TAKEN, PENDING, READY, ROUTER_REFUSED,
-        SETTING_IGNORED, TOO_LARGE, UNSUPPORTED_ACCESS_TYPE, WRITE_FAILED,
+        AWAITING_ADDRESS, CREDENTIALS_EXPIRED, CREDENTIALS_INVALID, CREDENTIALS_NOT_FOUND,
+        INTERNAL_ERROR, INVALID_OBJECT, NAME_TAKEN, READY, ROUTER_REFUSED, TIMED_OUT, TOO_LARGE,
+        UNSUPPORTED_ACCESS_TYPE, WRITE_FAILED,
     };
 
     /// Another Site of this namespace is the active one, and a namespace has one router only. Delete either; this
@@ -213,9 +213,7 @@ pub mod reason {
     pub const EDGE_WITH_HA: &str = "EdgeWithHa";
     /// No router pod is ready; the message is what the pod says of itself.
     pub const POD_NOT_READY: &str = "PodNotReady";
-    /// There is no router pod, or none has reported yet. If it stays, look at the Deployment `skupper-router`: quota,
-    /// image and admission policies say there what they mind.
-    pub const NO_ROUTER: &str = "NoRouter";
-    /// The ServiceAccount that the spec names does not exist. Create it, or leave `serviceAccount` out.
-    pub const SERVICE_ACCOUNT_NOT_FOUND: &str = "ServiceAccountNotFound";
+    /// Of `Ready`: there is no router pod. If it stays, look at the Deployment `skupper-router`: quota, image and
+    /// admission policies say there what they mind.
+    pub const NOT_RUNNING: &str = "NotRunning";
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use spanwire_api::condition::READY;
+use spanwire_api::condition::{READY, reason};
 
 use crate::plan::{Code, Event, ObjectKind, Status, Verdict, Word};
 
@@ -38,18 +38,6 @@ pub enum Cut {
     Panicked,
     /// By its deadline, after this time.
     TimedOut(Duration),
-}
-
-/// Reasons of `Ready` that no plan gives, on any kind: those of a [`Cut`].
-pub mod reason {
-    /// The operator failed on this object by an error of its own. Nothing is taken back, the other conditions are those
-    /// of the last pass that came to its end, and it is tried again. If it stays, report it, with what the operator's
-    /// log says of this object.
-    pub const INTERNAL_ERROR: &str = "InternalError";
-    /// The operator did not get through with this object in time, most often because the API server is slow. Nothing is
-    /// taken back, the other conditions are those of the last pass that came to its end, and it is tried again. If it
-    /// stays, look at the API server, and at what the operator's log says of this object.
-    pub const TIMED_OUT: &str = "TimedOut";
 }
 
 /// The write that makes `live` (the object's status) say what is true, or none where it says so already.

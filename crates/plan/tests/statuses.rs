@@ -13,13 +13,14 @@ mod case;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use case::Case;
 use serde_json::Value;
 use spanwire_plan::kinds::plans;
 use spanwire_plan::plan::{ObjectKind, Status, Verdict, Word};
-use spanwire_plan::report::report;
+use spanwire_plan::report::{Cut, cut_short, report};
 
 /// Kinds that have a status of ours: the file that documents its reasons, its conditions, and those that Ready is the
 /// sum of, in upstream's order (`facts/skupper-v2.md` §1.3).
@@ -63,6 +64,9 @@ const KINDS: [(ObjectKind, &str, &[&str], &[&str]); 7] = [
     (ObjectKind::AccessToken, "access_token", &["Redeemed"], &[]),
 ];
 
+/// What the operator calls an act that failed, whatever kind it was for.
+const FAILED: [&str; 3] = ["NameTaken", "TooLarge", "WriteFailed"];
+
 fn statuses(mut look: impl FnMut(&str, ObjectKind, &Status, &Case)) {
     for case in Case::all() {
         for (object, plan) in plans(&case.world, &case.env()) {
@@ -82,24 +86,84 @@ fn verdicts(mut look: impl FnMut(&str, ObjectKind, &Verdict)) {
     });
 }
 
+/// The reasons that the objects of all cases may carry: as planned, summed up, after an act that failed, and after a
+/// pass that was cut short.
+fn carried(mut look: impl FnMut(&str, ObjectKind, &str)) {
+    for case in Case::all() {
+        let now = case.question.now;
+        for (object, plan) in plans(&case.world, &case.env()) {
+            let Some(status) = &plan.status else { continue };
+            let name = format!("{} ({:?}/{})", case.name, object.kind, object.name);
+            let cut = |cut| cut_short(&Value::Null, 1, (object.kind, &object.name), cut, now);
+            let reports = [
+                report(&Value::Null, 1, status, &[], now),
+                cut(Cut::Panicked),
+                cut(Cut::TimedOut(Duration::from_secs(30))),
+            ];
+            for report in reports {
+                for condition in report.unwrap().status["conditions"].as_array().unwrap() {
+                    look(&name, object.kind, condition["reason"].as_str().unwrap());
+                }
+            }
+            if !plan.stages.is_empty() {
+                for reason in FAILED {
+                    look(&name, object.kind, reason);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn every_reason_is_documented_beside_its_kind() {
-    let documented: BTreeMap<ObjectKind, BTreeSet<String>> = KINDS
+    let documented: BTreeMap<ObjectKind, Reasons> = KINDS
         .into_iter()
         .map(|(kind, file, ..)| (kind, reasons(file)))
         .collect();
-    verdicts(|name, kind, verdict| {
-        let reason = verdict.reason;
+    carried(|name, kind, reason| {
         assert!(
             reason.starts_with(|c: char| c.is_ascii_uppercase())
                 && reason.chars().all(|c| c.is_ascii_alphanumeric()),
             "{name}: reason {reason:?} is not PascalCase"
         );
+        let Reasons { own, shared } = &documented[&kind];
         assert!(
-            documented[&kind].contains(reason),
+            own.values()
+                .chain(shared.values())
+                .any(|known| known == reason),
             "{name}: reason {reason} is not documented"
         );
     });
+}
+
+/// A reason that no case of its kind shows has to be told by a source: one of the kind's, or any if kinds share it.
+#[test]
+fn every_documented_reason_is_told() {
+    let mut shown: BTreeSet<(ObjectKind, String)> = BTreeSet::new();
+    carried(|_, kind, reason| {
+        shown.insert((kind, reason.to_owned()));
+    });
+    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    for (kind, file, ..) in KINDS {
+        let is_told = |name: &str, path: &str| {
+            sources.iter().any(|(source, text)| {
+                source.to_string_lossy().contains(path)
+                    && text
+                        .split(&format!("reason::{name}"))
+                        .skip(1)
+                        .any(|rest| !rest.starts_with(|c: char| c == '_' || c.is_alphanumeric()))
+            })
+        };
+        let Reasons { own, shared } = reasons(file);
+        for (reasons, path) in [(own, file), (shared, "")] {
+            for (name, reason) in reasons {
+                assert!(
+                    shown.contains(&(kind, reason)) || is_told(&name, path),
+                    "{file}: nothing tells {name}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -238,29 +302,44 @@ fn no_plan_touches_what_others_write() {
     });
 }
 
-/// The reasons that the `reason` module of a file of `spanwire_api` defines or takes over.
-fn reasons(file: &str) -> BTreeSet<String> {
-    let shared = constants(&reason_module("condition"));
+/// What the `reason` module of a file of `spanwire_api` says, by the names of the constants.
+struct Reasons {
+    own: BTreeMap<String, String>,
+    shared: BTreeMap<String, String>,
+}
+
+fn reasons(file: &str) -> Reasons {
+    let mut common = constants(&reason_module("condition"));
     let module = reason_module(file);
     let taken_over = module
         .split_once("reason::{")
         .and_then(|(_, rest)| rest.split_once('}'));
-    let mut reasons: BTreeSet<String> = constants(&module).into_values().collect();
-    for name in taken_over
-        .map_or("", |(list, _)| list)
-        .split(',')
-        .map(str::trim)
-    {
-        if !name.is_empty() {
-            reasons.insert(
-                shared
-                    .get(name)
-                    .unwrap_or_else(|| panic!("{file}: {name}?"))
-                    .clone(),
-            );
+    let names = taken_over.map_or("", |(list, _)| list).split(',');
+    let shared = names.map(str::trim).filter(|name| !name.is_empty());
+    let shared = shared.map(|name| {
+        common
+            .remove_entry(name)
+            .unwrap_or_else(|| panic!("{file}: {name}?"))
+    });
+    Reasons {
+        shared: shared.collect(),
+        own: constants(&module),
+    }
+}
+
+/// The files below a folder, with their text.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            found.push((path, text));
         }
     }
-    reasons
+    found
 }
 
 fn reason_module(file: &str) -> String {
