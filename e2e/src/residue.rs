@@ -17,7 +17,7 @@ use crate::{keeper, network, wait};
 /// Where containerd keeps a folder for each container that exists.
 const CONTAINERS: &str = "state/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 const RECORD: &str = "state/keeper.json";
-/// How long what was killed may take to end: unmounting waits until the disk has all that was written.
+/// How long what was killed may take to end: a second or two, or longer on a machine that is busy.
 const GONE_WITHIN: Duration = Duration::from_mins(1);
 /// What is of use after the end; all else goes.
 const KEPT: [&str; 2] = ["logs", LOCK];
