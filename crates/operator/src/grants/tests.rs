@@ -24,6 +24,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
+mod secrecy;
+
 use super::*;
 use crate::mock::{ApiServer, Fault};
 use crate::pki::{self, Credential, Signer};
@@ -1064,77 +1066,6 @@ async fn a_token_that_is_gone_or_another_now_is_not_redeemed() {
             .is_err()
     );
     assert_eq!(cluster.counted(), 0);
-}
-
-/// Everything that is logged on this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(line);
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[tokio::test]
-async fn no_key_and_no_code_is_logged() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(crate::telemetry::discreet("trace").unwrap())
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    // With a second one about, no other test's thread can decide that a line is never logged.
-    let _second = tracing::Dispatch::new(
-        tracing_subscriber::fmt()
-            .with_writer(std::io::sink)
-            .finish(),
-    );
-    let _here = tracing::subscriber::set_default(subscriber);
-
-    let cluster = Cluster::new(1);
-    let listening = listening(cluster.server()).await;
-    let mut west = west(&listening, CODE);
-    // Answers that are lost, refused and not understood are when libraries talk.
-    west.api
-        .fault(|call| match (call.method.as_str(), call.before) {
-            ("GET", 0) => Fault::Refuse(500),
-            ("POST", 0) => Fault::DoAndRefuse(504),
-            _ => Fault::None,
-        });
-    west.attempt().await;
-    assert_eq!(west.attempt().await.outcome, Outcome::Stored);
-    assert_eq!(
-        refusal(&cluster.server(), CODE, "other").await,
-        Some(Refusal::UsedUp)
-    );
-    let token = west.api.get(TOKEN).unwrap();
-    west.api.fault(|_| Fault::None);
-    let mut odd = token.clone();
-    odd["spec"]["settings"] = json!(7);
-    west.api.put(TOKEN, odd);
-    assert!(matches!(west.attempt().await.outcome, Outcome::Invalid(_)));
-
-    let stored = west.api.get(STORED).unwrap();
-    let ca = cluster.api.get(CA).unwrap();
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert!(log.contains("Redeemed"), "nothing was logged");
-    assert!(!log.contains(CODE), "a code was logged");
-    for key in [&stored["data"]["tls.key"], &ca["data"]["tls.key"]] {
-        let base64 = key.as_str().unwrap();
-        let ByteString(pem) = serde_json::from_value(key.clone()).unwrap();
-        let pem = String::from_utf8(pem).unwrap();
-        assert!(!log.contains(&base64[40..80]), "a key was logged");
-        for line in pem.lines().filter(|line| !line.starts_with('-')) {
-            assert!(!log.contains(line), "a key was logged");
-        }
-    }
 }
 
 /// The text of all sources below a folder.
