@@ -6,6 +6,7 @@
 
 use crate::args::Args;
 use crate::error::WriteReport;
+use crate::sync::is_dialled;
 use axum::http::uri::InvalidUri;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
@@ -27,6 +28,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Two writes are at least this far apart.
 const APART: Duration = Duration::from_secs(1);
+
+/// How long the first word of a new link is awaited, so that it goes with the news of the link itself.
+const FIRST_WORD: Duration = Duration::from_millis(300);
 
 /// Writes reports.
 #[derive(Clone)]
@@ -56,6 +60,8 @@ impl Reporter {
         loop {
             // What is in progress is not worth one of the few writes if it ends soon.
             let _ = timeout(APART, reports.wait_for(|report| report.settled)).await;
+            let is_told = |report: &Report| !report.links.values().any(is_dialled);
+            let _ = timeout(FIRST_WORD, reports.wait_for(is_told)).await;
             let report = reports.borrow_and_update().to_json();
             if written == report {
                 if reports.changed().await.is_err() {

@@ -19,6 +19,7 @@ use crate::management::Management;
 use crate::mount::Mount;
 use crate::telemetry::Health;
 use desired::Desired;
+pub(crate) use link::is_dialled;
 use record::Record;
 use refusal::Refusals;
 pub(crate) use refusal::pause;
@@ -49,6 +50,9 @@ const RESYNC: Duration = Duration::from_mins(1);
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How soon a link is looked at that is being dialled for the first time; then half as often each time.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 /// Looking takes at most one part in this many of the time: rows grow with the streams that a
 /// router carries.
@@ -145,7 +149,7 @@ impl Sync {
         self.pass(router).await?;
         (self.told, self.lost, self.pause) = (None, None, FIRST_PAUSE);
         self.publish();
-        let mut look = Instant::now();
+        let (mut look, mut every) = (Instant::now(), FIRST_LOOK);
         let mut resync = Instant::now() + RESYNC;
         loop {
             self.health.beat();
@@ -160,6 +164,8 @@ impl Sync {
                 () = self.mount.changed() => {
                     self.read_mount();
                     self.pass(router).await?;
+                    every = FIRST_LOOK;
+                    look = look.min(Instant::now() + every);
                 }
                 () = sleep_until(due) => {
                     if self.desired.again().is_some_and(|again| again <= Instant::now()) {
@@ -171,7 +177,12 @@ impl Sync {
                 () = sleep_until(look) => {
                     let started = Instant::now();
                     self.look(router).await?;
-                    look = Instant::now() + LOOK.max(started.elapsed() * LOOK_SHARE);
+                    every = if self.links.values().any(is_dialled) {
+                        (every * 2).min(LOOK)
+                    } else {
+                        LOOK
+                    };
+                    look = Instant::now() + every.max(started.elapsed() * LOOK_SHARE);
                 }
             }
             self.publish();

@@ -25,6 +25,18 @@ const COLUMNS: [&str; 6] = ["container", "role", "dir", "host", "opened", "sslPr
 const MAX_PAGES: i32 = 400;
 
 impl Sync {
+    /// Lists the links that are dialled from now on, before anything is known of them.
+    pub(super) fn begin_links(&mut self) {
+        for connector in self.desired.entities().iter().filter_map(connector) {
+            self.links
+                .entry(connector.name.clone())
+                .or_insert_with(|| LinkReport {
+                    since: Some(clock::timestamp()),
+                    ..LinkReport::default()
+                });
+        }
+    }
+
     /// Looks at the links.
     ///
     /// # Errors
@@ -99,6 +111,11 @@ impl Sync {
         self.links = links;
         Ok(())
     }
+}
+
+/// Whether the router has not said yet what became of a link.
+pub(crate) fn is_dialled(link: &LinkReport) -> bool {
+    !link.up && link.message.is_none()
 }
 
 /// What is known of a link whose router cannot be asked.

@@ -89,6 +89,7 @@ impl Sync {
         self.refusals.expire(now);
         self.retirement = self.choice(now).next_retirement();
         self.waiting = self.left_over(now);
+        self.begin_links();
         self.settled = true;
         self.health.set_ready(true);
         self.remember();
