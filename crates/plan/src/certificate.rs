@@ -18,7 +18,7 @@ use spanwire_api::condition::reason::{CREDENTIALS_EXPIRED, CREDENTIALS_INVALID};
 
 use crate::credential::{self, Fault};
 use crate::env::Env;
-use crate::facts::{CertificateFacts, SecretFacts};
+use crate::facts::{CERTIFICATE_FILE, CertificateFacts, SecretFacts};
 use crate::kinds::{Changed, all};
 use crate::labels;
 use crate::plan::{Act, Legacy, ObjectKind, Plan, Status, Verdict};
@@ -60,7 +60,14 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
         .transpose()
     {
         Ok(signer) => signer,
-        Err(fault) => return without_signer(&wish, live, &fault),
+        Err(fault) => {
+            let mut plan = told(
+                vec![without_signer(&wish, live, fault)],
+                live.and_then(SecretFacts::certificate),
+            );
+            credential::judge_again(&mut plan, wish.ca, world, env.now);
+            return plan;
+        }
     };
     let Some(live) = live else {
         if let Some(leaf) = authority::orphan(&wish, certificate, world) {
@@ -74,7 +81,7 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
     };
     if !owns(&certificate.metadata, &live.metadata) {
         let mut plan = told(
-            vec![foreign(&wish, live, signer, env.now)],
+            vec![foreign(&wish, live, signer, world, env.now)],
             live.certificate(),
         );
         let judged = [wish.name.as_str()].into_iter().chain(wish.ca);
@@ -160,33 +167,17 @@ pub(crate) fn references(certificate: &Certificate) -> Vec<(ObjectKind, String)>
 }
 
 /// Without a CA nothing is issued; what is there stays, and is still true while it is valid.
-fn without_signer(wish: &Wish<'_>, live: Option<&SecretFacts>, fault: &Fault) -> Plan {
-    let current = live.and_then(SecretFacts::certificate);
-    let remark = match current {
-        Some(_) => format!(
-            "; the certificate in secret \"{}\" stays in force",
-            wish.name
-        ),
-        None => String::new(),
-    };
+fn without_signer(wish: &Wish<'_>, live: Option<&SecretFacts>, fault: Fault) -> Verdict {
     let reason = match fault.reason {
         CREDENTIALS_EXPIRED => reason::CA_EXPIRED,
         CREDENTIALS_INVALID => reason::CA_INVALID,
         other => other,
     };
-    let mut plan = told(
-        vec![Verdict::error(
-            READY,
-            reason,
-            format!("{}{remark}", fault.message),
-        )],
-        current,
-    );
-    // A CA that is not valid yet becomes so without news.
-    if reason == reason::CA_INVALID {
-        plan.look_again(Duration::from_mins(1));
-    }
-    plan
+    let remark = match live.and_then(SecretFacts::certificate) {
+        Some(_) => format!("the certificate in secret \"{}\" stays in force", wish.name),
+        None => String::new(),
+    };
+    Verdict::error(READY, reason, fault.message).with_remark(&remark)
 }
 
 /// A Secret that is not ours is used as it is, or said not to fit; it is never touched.
@@ -194,9 +185,18 @@ fn foreign(
     wish: &Wish<'_>,
     live: &SecretFacts,
     signer: Option<&SecretFacts>,
+    world: &World,
     now: Timestamp,
 ) -> Verdict {
-    let Some(unfit) = unfit(wish, live, signer, now) else {
+    let judgement = match signer {
+        None => credential::signing(world, &wish.name, now),
+        Some(_) => credential::usable(world, &wish.name, now),
+    };
+    let unfit = match judgement {
+        Err(fault) => Some(fault.message),
+        Ok(_) => signer.and_then(|ca| lack(wish, live, ca)),
+    };
+    let Some(unfit) = unfit else {
         return Verdict::ready(READY);
     };
     Verdict::error(
@@ -209,23 +209,26 @@ fn foreign(
     )
 }
 
-/// Why a Secret cannot be used for what the spec says; when to renew it is its owner's business.
-fn unfit(
-    wish: &Wish<'_>,
-    live: &SecretFacts,
-    signer: Option<&SecretFacts>,
-    now: Timestamp,
-) -> Option<String> {
-    let why = match signer.and_then(SecretFacts::certificate) {
-        None => authority::usable(live).err(),
-        Some(ca) => leaf::unfit(wish, live).or_else(|| {
-            let is_of = trust::holds(live, ca) || trust::is_signed_by(live, ca);
-            (!is_of).then(|| format!("CA \"{}\" changed", wish.ca.unwrap_or_default()))
-        }),
-    };
-    why.or_else(|| {
-        let current = live.certificate()?;
-        (now > current.not_after).then(|| format!("it expired at {}", current.not_after))
+/// What somebody else's certificate lacks of what the spec asks for. What it has besides does no harm; when to renew it
+/// is its owner's business.
+fn lack(wish: &Wish<'_>, live: &SecretFacts, ca: &SecretFacts) -> Option<String> {
+    let current = live.certificate()?;
+    if let Some(host) = wish.hosts.iter().find(|host| !current.covers(host)) {
+        return Some(format!("{CERTIFICATE_FILE} is not good for {host}"));
+    }
+    for (is_wanted, is_allowed, role) in [
+        (wish.client, current.client, "clients"),
+        (wish.server, current.server, "servers"),
+    ] {
+        if is_wanted && !is_allowed {
+            return Some(format!("{CERTIFICATE_FILE} is not good for {role}"));
+        }
+    }
+    let ca = ca.certificate()?;
+    let is_of = trust::holds(live, ca) || trust::is_signed_by(live, ca);
+    (!is_of).then(|| {
+        let ca = wish.ca.unwrap_or_default();
+        format!("{CERTIFICATE_FILE} is not signed by CA \"{ca}\"")
     })
 }
 

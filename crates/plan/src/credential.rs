@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use spanwire_api::condition::reason;
 
-use crate::facts::{CA_FILE, CERTIFICATE_FILE, CertificateFacts, FileFacts, KEY_FILE, SecretFacts};
+use crate::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, SecretFacts};
 use crate::plan::{Plan, Verdict};
 use crate::world::World;
 
@@ -32,7 +32,7 @@ impl Fault {
         }
     }
 
-    /// The fault as a verdict on the object that names the Secret. A missing Secret may still come.
+    /// The fault as a verdict on the object that names the Secret.
     pub fn verdict(self, condition: &'static str) -> Verdict {
         Verdict::error(condition, self.reason, self.message)
     }
@@ -50,60 +50,40 @@ pub fn usable<'w>(
         message: format!("TLS credentials secret \"{secret}\" not found"),
     })?;
     for name in [CA_FILE, CERTIFICATE_FILE, KEY_FILE] {
-        let file = facts.files.get(name).ok_or_else(|| Fault {
-            reason: reason::CREDENTIALS_NOT_FOUND,
-            message: format!("TLS credentials secret \"{secret}\" has no {name}: add it"),
-        })?;
-        check_file(secret, name, file)?;
+        check_file(secret, facts, name, reason::CREDENTIALS_NOT_FOUND)?;
     }
-    let certificate = facts.certificate().ok_or_else(|| {
-        Fault::invalid(format!(
-            "{CERTIFICATE_FILE} of secret \"{secret}\" holds no certificate"
-        ))
-    })?;
-    if let Some(pair) = &facts.pair {
-        if let Some(error) = &pair.key_error {
-            return Err(Fault::invalid(format!("secret \"{secret}\": {error}")));
-        }
-        if let Some(error) = &pair.chain_error {
-            return Err(Fault::invalid(format!("secret \"{secret}\": {error}")));
-        }
-    }
-    check_time(secret, certificate, now)?;
+    check_key(secret, facts)?;
+    check_chain(secret, facts)?;
+    check_time(secret, facts, now)?;
     Ok(facts)
 }
 
-/// The Secret of this name, if certificates can be signed with it.
+/// The Secret of this name, if certificates can be signed with it. One without `ca.crt` hands on its own root.
 pub fn signing<'w>(
     world: &'w World,
     secret: &str,
     now: Timestamp,
 ) -> Result<&'w SecretFacts, Fault> {
-    let lost = |message: String| Fault {
+    let facts = world.secrets.get(secret).ok_or_else(|| Fault {
         reason: reason::CA_NOT_FOUND,
-        message,
-    };
-    let facts = world
-        .secrets
-        .get(secret)
-        .ok_or_else(|| lost(format!("CA \"{}/{secret}\" not found", world.namespace)))?;
-    let certificate = facts.certificate().ok_or_else(|| {
-        lost(format!(
-            "CA secret \"{secret}\" has no certificate in {CERTIFICATE_FILE}"
-        ))
+        message: format!("CA \"{}/{secret}\" not found", world.namespace),
     })?;
-    if !facts.files.contains_key(KEY_FILE) {
-        return Err(lost(format!("CA secret \"{secret}\" has no {KEY_FILE}")));
+    let has_roots = facts.files.get(CA_FILE).is_some_and(|file| file.size > 0);
+    let roots = has_roots.then_some(CA_FILE);
+    for name in [CERTIFICATE_FILE, KEY_FILE].into_iter().chain(roots) {
+        check_file(secret, facts, name, reason::CA_NOT_FOUND)?;
     }
-    if let Some(error) = facts.pair.as_ref().and_then(|pair| pair.key_error.as_ref()) {
-        return Err(lost(format!("CA secret \"{secret}\": {error}")));
-    }
-    if !certificate.is_ca {
-        return Err(lost(format!(
-            "the certificate of secret \"{secret}\" may not sign others: it is no CA"
+    check_key(secret, facts)?;
+    if !facts.certificate().is_some_and(|own| own.is_ca) {
+        return Err(Fault::invalid(format!(
+            "{CERTIFICATE_FILE} of secret \"{secret}\" may not sign others: it is no CA"
         )));
     }
-    check_time(secret, certificate, now)?;
+    let brings_root = facts.chain().iter().any(|own| own.subject == own.issuer);
+    if has_roots && !brings_root {
+        check_chain(secret, facts)?;
+    }
+    check_time(secret, facts, now)?;
     Ok(facts)
 }
 
@@ -130,7 +110,17 @@ pub fn judge_again<'a>(
     }
 }
 
-fn check_file(secret: &str, name: &str, file: &FileFacts) -> Result<(), Fault> {
+/// A file has to be there, or the Secret is as good as not there.
+fn check_file(
+    secret: &str,
+    facts: &SecretFacts,
+    name: &str,
+    absent: &'static str,
+) -> Result<(), Fault> {
+    let file = facts.files.get(name).ok_or_else(|| Fault {
+        reason: absent,
+        message: format!("secret \"{secret}\" has no {name}: add it"),
+    })?;
     if file.size == 0 {
         return Err(Fault::invalid(format!(
             "{name} of secret \"{secret}\" is empty"
@@ -150,19 +140,44 @@ fn check_file(secret: &str, name: &str, file: &FileFacts) -> Result<(), Fault> {
     }
 }
 
-fn check_time(secret: &str, certificate: &CertificateFacts, now: Timestamp) -> Result<(), Fault> {
+fn check_key(secret: &str, facts: &SecretFacts) -> Result<(), Fault> {
+    match facts.pair.as_ref().and_then(|pair| pair.key_error.as_ref()) {
+        Some(error) => Err(Fault::invalid(format!("secret \"{secret}\": {error}"))),
+        None => Ok(()),
+    }
+}
+
+fn check_chain(secret: &str, facts: &SecretFacts) -> Result<(), Fault> {
+    match facts
+        .pair
+        .as_ref()
+        .and_then(|pair| pair.chain_error.as_ref())
+    {
+        Some(error) => Err(Fault::invalid(format!(
+            "{CERTIFICATE_FILE} of secret \"{secret}\": {error}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn check_time(secret: &str, facts: &SecretFacts, now: Timestamp) -> Result<(), Fault> {
+    let certificate = facts.certificate().ok_or_else(|| {
+        Fault::invalid(format!(
+            "{CERTIFICATE_FILE} of secret \"{secret}\" holds no certificate"
+        ))
+    })?;
     if now > certificate.not_after {
         return Err(Fault {
             reason: reason::CREDENTIALS_EXPIRED,
             message: format!(
-                "the certificate of secret \"{secret}\" expired at {}: replace it",
+                "{CERTIFICATE_FILE} of secret \"{secret}\" expired at {}: replace it",
                 certificate.not_after
             ),
         });
     }
     if now < certificate.not_before {
         return Err(Fault::invalid(format!(
-            "the certificate of secret \"{secret}\" is not valid before {}",
+            "{CERTIFICATE_FILE} of secret \"{secret}\" is not valid before {}",
             certificate.not_before
         )));
     }
