@@ -16,7 +16,7 @@ use crate::kinds::{Changed, all};
 use crate::names;
 use crate::plan::{ObjectKind, Plan, Status, Verdict};
 use crate::site::claims::Claims;
-use crate::site::credentials::{Credentials, Unclaimed, is_stored};
+use crate::site::credentials::{Credentials, Unclaimed, is_stored, remark};
 use crate::site::{self, nudge};
 use crate::world::World;
 
@@ -165,15 +165,14 @@ fn configured(
         None => return Verdict::pending(CONFIGURED, reason::PENDING, "Pending"),
     };
     let profile = connector.ssl_profile.as_deref().unwrap_or_default();
-    let is_stored = is_stored(profile, world);
     if let Some(fault) = fault {
         let verdict = fault.clone().verdict(CONFIGURED);
-        let remark = "the last good version stays in force";
-        return verdict.with_remark(if is_stored { remark } else { "" });
+        return verdict.with_remark(remark(profile, world));
     }
     if let Some(refused) = refused(name, profile, world) {
         return refused;
     }
+    let is_stored = is_stored(profile, world);
     if is_stored && is_named(profile, site, world) {
         return Verdict::ready(CONFIGURED);
     }

@@ -47,10 +47,8 @@ pub(crate) fn plan(access: &SecuredAccess, world: &World, env: &Env<'_>) -> Plan
     };
     let mut plan = told(configured, resolved(&wish, world, env));
     plan.push(CONFIGURED, false, acts);
-    if let Some(issuer) = wish.issuer {
-        let judged = [certificate_name(access), issuer];
-        credential::judge_again(&mut plan, judged, world, env.now);
-    }
+    let judged = shown(access).into_iter().chain(wish.issuer);
+    credential::judge_again(&mut plan, judged, world, env.now);
     plan
 }
 
@@ -70,12 +68,11 @@ pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
 }
 
 pub(crate) fn references(access: &SecuredAccess) -> Vec<(ObjectKind, String)> {
-    let Some(issuer) = named(access.spec.issuer.as_deref()) else {
-        return Vec::new();
-    };
-    [issuer, certificate_name(access)]
+    shown(access)
+        .into_iter()
+        .chain(named(access.spec.issuer.as_deref()))
         .map(|name| (ObjectKind::Secret, name.to_owned()))
-        .to_vec()
+        .collect()
 }
 
 /// The ways in which ports are offered to other clusters that are built so far.
@@ -220,6 +217,14 @@ pub(crate) fn settings(
 fn certificate_name(access: &SecuredAccess) -> &str {
     let own = access.metadata.name.as_deref().unwrap_or_default();
     named(access.spec.certificate.as_deref()).unwrap_or(own)
+}
+
+/// The Secret whose certificate the pods show: one that is issued for them, or one that its user brings, if he names it.
+fn shown(access: &SecuredAccess) -> Option<&str> {
+    match named(access.spec.issuer.as_deref()) {
+        Some(_) => Some(certificate_name(access)),
+        None => named(access.spec.certificate.as_deref()),
+    }
 }
 
 fn service(wish: &Wish<'_>) -> Child {

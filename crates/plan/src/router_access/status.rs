@@ -1,7 +1,7 @@
 //! What is true of a RouterAccess now?
 
 use serde_json::Map;
-use spanwire_api::condition::{CONFIGURED, RESOLVED};
+use spanwire_api::condition::{CONFIGURED, RESOLVED, word};
 use spanwire_api::router_access::reason;
 use spanwire_api::{Condition, Endpoint, RouterAccess, SecuredAccess, Site};
 
@@ -10,8 +10,9 @@ use super::{groups, is_generated, issuer, own_secured_access};
 use crate::credential::{self, Fault};
 use crate::env::Env;
 use crate::names;
-use crate::plan::{Plan, Status, Verdict};
+use crate::plan::{Plan, Status, Verdict, Word};
 use crate::secured_access::{listed, settings};
+use crate::site::credentials::remark;
 use crate::world::World;
 
 /// Whether the routers can be told all that the spec asks for, and have not refused it.
@@ -62,13 +63,15 @@ fn without_credentials(
     world: &World,
     env: &Env<'_>,
 ) -> Verdict {
-    if !is_generated(access) {
-        return fault.verdict(CONFIGURED);
-    }
-    let fault = credential::signing(world, issuer(access, site), env.now)
-        .err()
-        .unwrap_or(fault);
-    Verdict::pending(CONFIGURED, fault.reason, fault.message)
+    let verdict = if is_generated(access) {
+        let fault = credential::signing(world, issuer(access, site), env.now)
+            .err()
+            .unwrap_or(fault);
+        Verdict::pending(CONFIGURED, fault.reason, fault.message)
+    } else {
+        fault.verdict(CONFIGURED)
+    };
+    verdict.with_remark(remark(&access.spec.tls_credentials, world))
 }
 
 fn refused_by_router(access: &RouterAccess, roles: &Roles, world: &World) -> Option<Verdict> {
@@ -132,8 +135,8 @@ pub(super) fn resolved(
             }
             endpoints.extend(found);
         }
-        if let Some(condition) = secured.and_then(|secured| failing(secured, RESOLVED)) {
-            missing.get_or_insert_with(|| passed_on(condition));
+        if let Some(verdict) = secured.and_then(passed_on) {
+            missing.get_or_insert(verdict);
         }
     }
     let verdict = match missing {
@@ -145,18 +148,26 @@ pub(super) fn resolved(
 }
 
 fn awaited(group: &str, role: &str, secured: Option<&SecuredAccess>) -> Verdict {
-    match secured.and_then(|secured| failing(secured, RESOLVED)) {
-        Some(condition) => passed_on(condition),
-        None => pending(
+    secured.and_then(passed_on).unwrap_or_else(|| {
+        pending(
             reason::PENDING,
             format!("waiting for the address of role \"{role}\" of {group}"),
-        ),
-    }
+        )
+    })
 }
 
 /// What a SecuredAccess says is missing, said of its RouterAccess.
-fn passed_on(condition: &Condition) -> Verdict {
-    pending(told_reason(&condition.reason), condition.message.clone())
+fn passed_on(secured: &SecuredAccess) -> Option<Verdict> {
+    let condition = failing(secured, RESOLVED)?;
+    let status = secured.status.as_ref()?.status.as_deref();
+    Some(Verdict {
+        word: if status == Some(word::ERROR) {
+            Word::Error
+        } else {
+            Word::Pending
+        },
+        ..pending(told_reason(&condition.reason), condition.message.clone())
+    })
 }
 
 /// The condition of a SecuredAccess, where it is False.

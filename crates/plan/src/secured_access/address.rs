@@ -5,11 +5,11 @@ use spanwire_api::condition::RESOLVED;
 use spanwire_api::secured_access::reason;
 use spanwire_api::{Endpoint, SecuredAccess};
 
-use super::{AccessType, Wish, certificate_name};
+use super::{AccessType, Wish, shown};
 use crate::certificate::hosts;
 use crate::credential::{self, Fault};
 use crate::env::Env;
-use crate::facts::SecretFacts;
+use crate::facts::{CERTIFICATE_FILE, SecretFacts};
 use crate::plan::Verdict;
 use crate::world::{Named, World, named, owns};
 
@@ -113,10 +113,9 @@ fn certified(
     world: &World,
     env: &Env<'_>,
 ) -> (Option<Verdict>, Vec<Endpoint>) {
-    let Some(issuer) = wish.issuer else {
+    let Some(secret) = shown(wish.access) else {
         return (None, known);
     };
-    let secret = certificate_name(wish.access);
     let credentials = credential::usable(world, secret, env.now);
     let covers = |endpoint: &Endpoint| {
         let certificate = credentials
@@ -126,9 +125,9 @@ fn certified(
         certificate.is_some_and(|certificate| certificate.covers(&endpoint.host))
     };
     let (mut offered, bare): (Vec<Endpoint>, Vec<Endpoint>) = known.into_iter().partition(covers);
-    let lack = bare.first().map(|first| match &credentials {
-        Ok(facts) => uncovered(secret, facts, &first.host, world),
-        Err(fault) => uncertified(fault, world, issuer, env),
+    let lack = bare.first().map(|first| match credentials {
+        Ok(facts) => uncovered(wish, secret, facts, &first.host, world),
+        Err(fault) => uncertified(wish, fault, world, env),
     });
     let before = published(wish.access);
     offered.extend(
@@ -139,14 +138,26 @@ fn certified(
 }
 
 /// Why a certificate is not good for a host: most likely because the next one is on its way.
-fn uncovered(secret: &str, facts: &SecretFacts, host: &str, world: &World) -> Verdict {
+fn uncovered(
+    wish: &Wish<'_>,
+    secret: &str,
+    facts: &SecretFacts,
+    host: &str,
+    world: &World,
+) -> Verdict {
+    if wish.issuer.is_none() {
+        let message = format!(
+            "{CERTIFICATE_FILE} of secret \"{secret}\" is not good for {host}: bring one that is"
+        );
+        return Verdict::error(RESOLVED, reason::CREDENTIALS_INVALID, message);
+    }
     let is_foreign = world
         .certificates
         .get(secret)
         .is_some_and(|certificate| !owns(certificate.metadata(), &facts.metadata));
     if is_foreign {
         let message = format!(
-            "secret \"{secret}\" exists but is not controlled by skupper, and its certificate is not good for {host}: delete it, or bring one that is"
+            "secret \"{secret}\" exists but is not controlled by skupper, and its {CERTIFICATE_FILE} is not good for {host}: delete it, or bring one that is"
         );
         return Verdict::error(RESOLVED, reason::NAME_TAKEN, message);
     }
@@ -155,12 +166,15 @@ fn uncovered(secret: &str, facts: &SecretFacts, host: &str, world: &World) -> Ve
     Verdict::pending(RESOLVED, reason::PENDING, message)
 }
 
-/// Why there is no certificate: most likely because nobody can sign it.
-fn uncertified(fault: &Fault, world: &World, issuer: &str, env: &Env<'_>) -> Verdict {
-    match credential::signing(world, issuer, env.now) {
-        Err(lost) => Verdict::pending(RESOLVED, lost.reason, lost.message),
-        Ok(_) => Verdict::pending(RESOLVED, fault.reason, fault.message.clone()),
-    }
+/// Why there is no certificate: where one is issued, most likely because nobody can sign it.
+fn uncertified(wish: &Wish<'_>, fault: Fault, world: &World, env: &Env<'_>) -> Verdict {
+    let Some(issuer) = wish.issuer else {
+        return fault.verdict(RESOLVED);
+    };
+    let fault = credential::signing(world, issuer, env.now)
+        .err()
+        .unwrap_or(fault);
+    Verdict::pending(RESOLVED, fault.reason, fault.message)
 }
 
 fn awaited(wish: &Wish<'_>) -> Verdict {

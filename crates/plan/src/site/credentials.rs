@@ -135,6 +135,15 @@ pub(crate) fn is_stored(profile: &str, world: &World) -> bool {
         .is_some_and(|facts| stored_version(profile, facts).is_some())
 }
 
+/// What there is to remark on a fault in the Secret of a profile.
+pub(crate) fn remark(profile: &str, world: &World) -> &'static str {
+    if is_stored(profile, world) {
+        "the last good version stays in force"
+    } else {
+        ""
+    }
+}
+
 /// The good versions that our stored Secret holds.
 fn stored(site: &Site, world: &World) -> BTreeMap<String, Version> {
     let Some(live) = world.secrets.get(names::CREDENTIALS) else {
