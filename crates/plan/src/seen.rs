@@ -145,7 +145,7 @@ mod tests {
     use spanwire_api::AccessGrant;
 
     #[test]
-    fn no_key_or_code_leaves_its_secret_in_an_odd_grant() {
+    fn an_odd_grant_prints_without_its_code() {
         let odd: Seen<AccessGrant> = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "a"}, "spec": {"code": 1_234_567}, "status": {"code": "hunter2"},
         }))
