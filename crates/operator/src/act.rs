@@ -21,7 +21,6 @@ use spanwire_plan::settle::{self, FIELD_MANAGER};
 use spanwire_plan::{Plan, labels};
 
 use crate::error::{CallServer, within};
-use crate::lease::Leading;
 use crate::pki::{MakeCredential, ReadSigner};
 use crate::redeem::Pool;
 use crate::telemetry::{Done, Metrics, Write};
@@ -35,8 +34,6 @@ pub struct Workshop {
     pub client: Client,
     /// For redemptions, which are remote and do not run on a pass.
     pub pool: Pool,
-    /// Whether this replica may still begin what runs beside a pass. The pass itself runs within its time.
-    pub leading: Leading,
     /// Where writes are counted.
     pub metrics: Arc<Metrics>,
 }
@@ -188,7 +185,7 @@ impl Workshop {
             Act::Delete(target, live) => self.delete(target, live).await,
             Act::Issue(order) => self.issue(order).await,
             Act::Redeem(redeem) => {
-                self.pool.led_by(&self.leading).submit(redeem.clone());
+                self.pool.submit(redeem.clone());
                 return Ok(());
             }
             Act::Nudge(nudge) => return self.nudge(nudge).await,

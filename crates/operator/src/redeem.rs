@@ -59,16 +59,13 @@ pub struct Policy {
 
 /// Redeems tokens. Clones share everything.
 #[derive(Clone)]
-pub struct Pool {
-    shared: Arc<Shared>,
-    /// Redemptions begin only while this replica leads; none: always.
-    leading: Option<Leading>,
-}
+pub struct Pool(Arc<Shared>);
 
 struct Shared {
     client: Client,
     clock: Clock,
     policy: Policy,
+    leading: Leading,
     metrics: Arc<Metrics>,
     report: Report,
     places: Semaphore,
@@ -85,45 +82,34 @@ struct State {
 }
 
 impl Pool {
-    /// A pool with nothing to do.
+    /// A pool with nothing to do. Redemptions are not begun once this replica does not lead any more. One that has sent its
+    /// code is brought to its end, its answer stored included: a claim would be lost otherwise, and the next leader
+    /// finds the Secret or makes the same.
     pub fn new(
         client: Client,
         clock: Clock,
         policy: Policy,
+        leading: Leading,
         metrics: Arc<Metrics>,
         report: Report,
     ) -> Self {
-        let shared = Arc::new(Shared {
+        Self(Arc::new(Shared {
             client,
             clock,
             policy,
+            leading,
             metrics,
             report,
             places: Semaphore::new(PLACES),
             tasks: TaskTracker::new(),
             state: Mutex::default(),
-        });
-        Self {
-            shared,
-            leading: None,
-        }
-    }
-
-    /// The same pool, for redemptions that are not begun once this replica does not lead any more. One that has sent its
-    /// code is brought to its end, its answer stored included: a claim would be lost otherwise, and the next leader
-    /// finds the Secret or makes the same.
-    #[must_use]
-    pub fn led_by(&self, leading: &Leading) -> Self {
-        Self {
-            leading: Some(leading.clone()),
-            ..self.clone()
-        }
+        }))
     }
 
     /// Sees to it that the token is redeemed, and comes back at once. A token that is being redeemed is not redeemed
     /// twice at a time; one that has changed since is tried again as it is then.
     pub fn submit(&self, redeem: Redeem) {
-        match self.shared.state().running.entry(redeem.uid.clone()) {
+        match self.0.state().running.entry(redeem.uid.clone()) {
             Entry::Occupied(mut running) => {
                 running.insert(Some(redeem));
                 return;
@@ -132,30 +118,26 @@ impl Pool {
                 place.insert(None);
             }
         }
-        let work = self.shared.clone().work(redeem, self.leading.clone());
-        self.shared.tasks.spawn(work);
+        self.0.tasks.spawn(self.0.clone().work(redeem));
     }
 
     /// Waits until nothing is under way any more. What is submitted later is not waited for.
     pub async fn drain(&self) {
-        self.shared.tasks.close();
-        self.shared.tasks.wait().await;
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
     }
 }
 
 impl Shared {
     /// Redeems a token, and again as long as it has changed meanwhile.
-    async fn work(self: Arc<Self>, mut redeem: Redeem, leading: Option<Leading>) {
-        let may_begin = || leading.as_ref().is_none_or(Leading::is_leading);
+    async fn work(self: Arc<Self>, mut redeem: Redeem) {
         loop {
             let attempt = {
                 let Ok(_place) = self.places.acquire().await else {
                     return;
                 };
                 // What is odd enough to make us panic is that token's fault alone.
-                AssertUnwindSafe(self.attempt(&redeem, may_begin))
-                    .catch_unwind()
-                    .await
+                AssertUnwindSafe(self.attempt(&redeem)).catch_unwind().await
             };
             let is_told = attempt.unwrap_or_else(|_| {
                 let (token, namespace) = (&redeem.token, &redeem.namespace);
@@ -185,9 +167,9 @@ impl Shared {
     }
 
     /// Redeems a token once; gives back whether there was an outcome to tell.
-    async fn attempt(&self, redeem: &Redeem, may_begin: impl Fn() -> bool) -> bool {
-        let outcome = if may_begin() {
-            self.outcome(redeem, may_begin).await
+    async fn attempt(&self, redeem: &Redeem) -> bool {
+        let outcome = if self.leading.is_leading() {
+            self.outcome(redeem).await
         } else {
             None
         };
@@ -225,7 +207,7 @@ impl Shared {
 
     /// How it went; none where there is nothing to tell: the token is another one now, or gone, or this replica does not
     /// lead any more and has not sent the code.
-    async fn outcome(&self, redeem: &Redeem, may_begin: impl Fn() -> bool) -> Option<Outcome> {
+    async fn outcome(&self, redeem: &Redeem) -> Option<Outcome> {
         let api: Api<Seen<AccessToken>> = Api::namespaced(self.client.clone(), &redeem.namespace);
         let token = match within(api.get(&redeem.token)).await {
             Ok(token) => token,
@@ -252,7 +234,7 @@ impl Shared {
             Ok(target) => target,
             Err(error) => return Some(Outcome::Invalid(message(&error.to_string()))),
         };
-        let exchange = exchange::exchange(&target, &code, redeem, &self.policy, may_begin);
+        let exchange = exchange::exchange(&target, &code, redeem, &self.policy, &self.leading);
         let answer = match timeout(EXCHANGE, exchange).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return error.outcome(),

@@ -74,6 +74,14 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
     let clock = Clock::shifted(args.clock_offset);
     let (bells, queues) = Bells::new(&controllers::KINDS);
     let stores = Arc::new(Stores::new(&config.namespace, bells));
+    let lease = Lease::new(
+        client.clone(),
+        clock,
+        &config.namespace,
+        LEASE,
+        &args.identity,
+    );
+    let (leads, leading) = (lease.changes(), lease.leading());
     let pool = {
         let policy = redeem::Policy {
             allow_loopback: args.allow_loopback_tokens,
@@ -81,7 +89,15 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         };
         let stores = stores.clone();
         let report = Arc::new(move |token, attempt| stores.record(token, attempt));
-        Pool::new(client.clone(), clock, policy, metrics.clone(), report)
+        let leading = leading.clone();
+        Pool::new(
+            client.clone(),
+            clock,
+            policy,
+            leading,
+            metrics.clone(),
+            report,
+        )
     };
     let redemptions = pool.clone();
     let mut serving = JoinSet::new();
@@ -101,20 +117,11 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         };
         door.open(listener, stop.clone(), &mut serving, &mut tasks)?;
     }
-    let lease = Lease::new(
-        client.clone(),
-        clock,
-        &config.namespace,
-        LEASE,
-        &args.identity,
-    );
-    let (leads, leading) = (lease.changes(), lease.leading());
     let shell = Arc::new(Shell::new(
         stores.clone(),
         Workshop {
             client: client.clone(),
             pool,
-            leading: leading.clone(),
             metrics: metrics.clone(),
         },
         publisher,

@@ -155,13 +155,13 @@ fn shell(server: &Server) -> (Arc<Shell>, watch::Sender<Option<Instant>>, Queues
         client.clone(),
         clock,
         Policy::default(),
+        leading.clone(),
         metrics.clone(),
         Arc::new(|_, _| {}),
     );
     let workshop = Workshop {
         client: client.clone(),
         pool,
-        leading: leading.clone(),
         metrics: metrics.clone(),
     };
     let shell = Shell::new(

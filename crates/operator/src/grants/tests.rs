@@ -27,6 +27,7 @@ use zeroize::Zeroizing;
 mod secrecy;
 
 use super::*;
+use crate::lease::Leading;
 use crate::mock::{ApiServer, Fault};
 use crate::pki::{self, Credential, Signer};
 use crate::redeem::{Policy, Pool};
@@ -794,7 +795,15 @@ fn west(listening: &Listening, code: &str) -> West {
         api_server: None,
     };
     let metrics = Arc::new(Metrics::new("0"));
-    let pool = Pool::new(api.client(), Clock::default(), policy, metrics, report);
+    let (_until, leading) = Leading::for_test();
+    let pool = Pool::new(
+        api.client(),
+        Clock::default(),
+        policy,
+        leading,
+        metrics,
+        report,
+    );
     West {
         api,
         pool,
@@ -954,6 +963,7 @@ async fn nobody_is_dialled_who_may_not_be() {
         west.api.client(),
         Clock::default(),
         Policy::default(),
+        Leading::for_test().1,
         metrics,
         report,
     );

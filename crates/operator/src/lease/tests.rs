@@ -203,13 +203,13 @@ async fn writes_of_a_pass(loses: fn(&Call) -> bool) -> usize {
         client.clone(),
         Clock::default(),
         Policy::default(),
+        leading.clone(),
         metrics.clone(),
         Arc::new(|_, _| {}),
     );
     let workshop = Workshop {
         client: client.clone(),
         pool,
-        leading: leading.clone(),
         metrics: metrics.clone(),
     };
     let publisher = Arc::new(Publisher::new(client, "spanwire", "me"));

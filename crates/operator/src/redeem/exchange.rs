@@ -23,6 +23,7 @@ use super::address::{FindAddress, addresses};
 use super::target::Target;
 use super::{Policy, message};
 use crate::grants::request::NONCE_HEADER;
+use crate::lease::Leading;
 use crate::text;
 
 /// The largest answer.
@@ -80,13 +81,13 @@ impl Exchange {
     }
 }
 
-/// Sends the code, if it may by then, and gives back the body of a good answer. The caller sets the deadline.
+/// Sends the code, if this replica still leads by then, and gives back the body of a good answer. The caller sets the deadline.
 pub(super) async fn exchange(
     target: &Target,
     code: &Zeroizing<String>,
     redeem: &Redeem,
     policy: &Policy,
-    may_send: impl Fn() -> bool,
+    leading: &Leading,
 ) -> Result<Zeroizing<Vec<u8>>, Exchange> {
     let addresses = addresses(target, policy)
         .await
@@ -105,7 +106,7 @@ pub(super) async fn exchange(
     let mut conversation = JoinSet::new();
     conversation.spawn(connection);
     // The last moment at which giving up costs no claim.
-    if !may_send() {
+    if !leading.is_leading() {
         return Err(Exchange::Lead);
     }
     let response = sender

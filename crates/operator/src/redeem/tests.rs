@@ -30,7 +30,14 @@ pub(super) fn redeem(token: &str) -> Redeem {
 fn pool(server: &ApiServer, leading: &Leading) -> Pool {
     let metrics = Arc::new(Metrics::new("0"));
     let (clock, policy) = (Clock::default(), Policy::default());
-    Pool::new(server.client(), clock, policy, metrics, Arc::new(|_, _| {})).led_by(leading)
+    Pool::new(
+        server.client(),
+        clock,
+        policy,
+        leading.clone(),
+        metrics,
+        Arc::new(|_, _| {}),
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,7 +58,7 @@ async fn a_redemption_that_waits_is_not_begun_after_the_lease_is_lost() {
 #[tokio::test]
 async fn what_was_not_begun_answers_nothing() {
     let (_until, leading) = Leading::for_test();
-    let shared = pool(&ApiServer::new(), &leading).shared;
+    let shared = pool(&ApiServer::new(), &leading).0;
     let redeem = redeem("t");
     let submit = |redeem: &Redeem| {
         let mut state = shared.state();

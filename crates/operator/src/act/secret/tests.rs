@@ -14,7 +14,7 @@ use spanwire_plan::{Config, Env, World, kinds, labels};
 use super::*;
 use crate::clock::Clock;
 use crate::facts;
-use crate::lease::Lease;
+use crate::lease::Leading;
 use crate::mock::ApiServer;
 use crate::pki::{client_credential, pem};
 use crate::redeem::{Policy, Pool};
@@ -54,19 +54,19 @@ impl Bench {
         let api = ApiServer::new();
         let metrics = Arc::new(Metrics::new("0"));
         let client = api.client();
+        let (_until, leading) = Leading::for_test();
         let pool = Pool::new(
             client.clone(),
             Clock::default(),
             Policy::default(),
+            leading,
             metrics.clone(),
             Arc::new(|_, _| {}),
         );
-        let lease = Lease::new(client.clone(), Clock::default(), "spanwire", "it", "me");
         Self {
             workshop: Workshop {
                 client,
                 pool,
-                leading: lease.leading(),
                 metrics,
             },
             api,

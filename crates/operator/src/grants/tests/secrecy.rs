@@ -9,7 +9,6 @@ use tracing::subscriber::DefaultGuard;
 use super::*;
 use crate::act::Workshop;
 use crate::controllers::KINDS;
-use crate::lease::Leading;
 use crate::stores::{Bells, Reader, Scope, Stores, Watches};
 
 /// A code that a person has chosen.
@@ -286,14 +285,13 @@ async fn no_key_or_code_leaves_its_secret() {
         client.clone(),
         clock,
         Policy::default(),
+        Leading::for_test().1,
         metrics.clone(),
         report,
     );
-    let (_until, leading) = Leading::for_test();
     let workshop = Workshop {
         client,
         pool,
-        leading,
         metrics: metrics.clone(),
     };
     for plan in plans.values() {
