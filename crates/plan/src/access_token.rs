@@ -16,7 +16,7 @@ use spanwire_api::{AccessToken, Condition, Link, LinkSpec, Site};
 use crate::env::Env;
 use crate::facts::SecretFacts;
 use crate::kinds::{Changed, all};
-use crate::plan::{Act, Child, ObjectKind, Plan, Redeem, Status, StoredLink, Verdict};
+use crate::plan::{Act, Child, Event, ObjectKind, Plan, Redeem, Status, StoredLink, Verdict};
 use crate::settle::{child, settle};
 use crate::world::{Attempt, Named, Outcome, World, owns};
 use crate::{labels, names};
@@ -146,7 +146,21 @@ fn after(
             format!("the other site's answer is not one set of credentials and a few links: {why}"),
         ),
     };
-    told(verdict)
+    refused(verdict)
+}
+
+/// A redemption that was tried and led to nothing, for good: who looks later finds it among the events.
+fn refused(verdict: Verdict) -> Plan {
+    let event = Event {
+        warning: true,
+        reason: "RedemptionRefused".to_owned(),
+        note: verdict.message.clone(),
+    };
+    let mut plan = told(verdict);
+    if let Some(status) = &mut plan.status {
+        status.events.push(event);
+    }
+    plan
 }
 
 /// Nobody answered: another try is due after a pause that grows.

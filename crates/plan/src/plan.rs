@@ -371,6 +371,9 @@ pub struct Status {
     /// Conditions whose turning is an event, with the reasons for turning True and for turning False.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub announces: Vec<(&'static str, &'static str, &'static str)>,
+    /// What is announced when this status is told for the first time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
 }
 
 /// What `publish` does about a grant's code, which no plan ever sees.

@@ -80,7 +80,8 @@ pub fn report(
         conditions.push(condition(READY, word, &reason, &message));
     }
     let old = conditions_of(live);
-    let events = announcements(status, &verdicts, old);
+    let mut events = announcements(status, &verdicts, old);
+    events.extend_from_slice(&status.events);
     for condition in &mut conditions {
         date(condition, old, generation, now);
     }
@@ -290,6 +291,25 @@ mod tests {
         assert_eq!(report.status["status"], "Error");
         assert_eq!(report.status["conditions"][2]["type"], "Ready");
         assert_eq!(report.status["conditions"][2]["reason"], "WriteFailed");
+    }
+
+    #[test]
+    fn what_a_status_announces_is_announced_once() {
+        let event = Event {
+            warning: true,
+            reason: "Refused".to_owned(),
+            note: "the grant is used up".to_owned(),
+        };
+        let status = Status {
+            events: vec![event.clone()],
+            ..status(vec![Verdict::error("Redeemed", "UsedUp", "used up")])
+        };
+        let told = report(&Value::Null, 1, &status, &[], at(1)).unwrap();
+        assert_eq!(told.events, [event]);
+        assert_eq!(
+            report(&Value::Object(told.status), 1, &status, &[], at(2)),
+            None
+        );
     }
 
     #[test]
