@@ -80,6 +80,20 @@ pub fn offer(world: &World) -> Option<Offer> {
     })
 }
 
+/// The Links that come of a token of this name: one for each group of routers.
+pub fn links(name: &str, groups: Vec<Vec<Endpoint>>) -> Vec<StoredLink> {
+    let is_one = groups.len() == 1;
+    let link = |(endpoints, number): (Vec<Endpoint>, u32)| StoredLink {
+        name: if is_one {
+            name.to_owned()
+        } else {
+            format!("{name}-{number}")
+        },
+        endpoints,
+    };
+    groups.into_iter().zip(1..).map(link).collect()
+}
+
 /// Whether a remote site can link to this endpoint.
 pub fn is_linkable(endpoint: &Endpoint) -> bool {
     LINKABLE.contains(&endpoint.name.as_str())
@@ -104,16 +118,7 @@ impl Offer {
         if groups.is_empty() {
             return Err(Refusal::NoEndpoint);
         }
-        let is_one = groups.len() == 1;
-        let link = |(endpoints, number): (Vec<Endpoint>, u32)| StoredLink {
-            name: if is_one {
-                name.to_owned()
-            } else {
-                format!("{name}-{number}")
-            },
-            endpoints,
-        };
-        Ok(groups.into_values().zip(1..).map(link).collect())
+        Ok(links(name, groups.into_values().collect()))
     }
 }
 

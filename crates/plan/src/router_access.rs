@@ -13,7 +13,7 @@ use crate::kinds::{Changed, all};
 use crate::plan::{Act, Child, ObjectKind, Plan, Ref, Verdict};
 use crate::secured_access::settings;
 use crate::settle::{child, settle};
-use crate::site::{default_issuer, is_edge};
+use crate::site::{default_issuer, groups};
 use crate::world::{World, named, owns};
 use crate::{credential, labels, names};
 use role::roles;
@@ -110,11 +110,6 @@ fn own_secured_access<'w>(
     let name = names::secured_access(access.metadata.name.as_deref()?, group);
     let live = world.secured_accesses.get(&name)?.fits()?;
     owns(&access.metadata, &live.metadata).then_some(live)
-}
-
-/// The routers of a site.
-fn groups(site: &Site) -> &'static [&'static str] {
-    names::groups(site.spec.ha.unwrap_or_default() && !is_edge(site))
 }
 
 fn is_generated(access: &RouterAccess) -> bool {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use spanwire_api::{Endpoint, GROUP};
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
-use spanwire_plan::offer::is_linkable;
+use spanwire_plan::offer::{self, is_linkable};
 use spanwire_plan::plan::StoredLink;
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
@@ -110,20 +110,10 @@ impl Received {
         if links.is_empty() || links.len() > LINKS {
             return Err(ReadAnswer::CountLinks);
         }
-        let is_only = links.len() == 1;
-        let links = links.into_iter().enumerate().map(|(index, link)| {
-            let name = if is_only {
-                token.to_owned()
-            } else {
-                format!("{token}-{}", index + 1)
-            };
-            Ok(StoredLink {
-                name,
-                endpoints: endpoints(&link.spec)?,
-            })
-        });
+        let groups = links.iter().map(|link| endpoints(&link.spec));
+        let groups = groups.collect::<Result<_, ReadAnswer>>()?;
         Ok(Self {
-            links: links.collect::<Result<_, ReadAnswer>>()?,
+            links: offer::links(token, groups),
             credential: Self::credential(secret)?,
         })
     }
