@@ -27,7 +27,9 @@ struct Entry {
     request: Request,
     #[serde(default)]
     request_received_timestamp: String,
-    /// Logged for Secrets, ConfigMaps and Deployments.
+    /// Logged, like the answer, for Secrets, ConfigMaps and Deployments: an object, or a patch of one.
+    #[serde(default)]
+    request_object: Value,
     #[serde(default)]
     response_object: Value,
 }
@@ -36,6 +38,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Stored {
     sites: BTreeSet<String>,
+    /// Resource and name → the object.
+    objects: BTreeMap<(String, String), Value>,
     /// Secret → profiles that are complete and match.
     secrets: BTreeMap<String, BTreeSet<String>>,
     /// ConfigMap → profiles that its configuration names.
@@ -60,7 +64,11 @@ pub fn is_in_order(audit: &AuditLog, namespaces: &[impl AsRef<str>]) -> Result<u
                 && (200..300).contains(&request.response_status.code)
         });
         let stored: Vec<&Entry> = stored.collect();
-        let is_configuration = |entry: &&&Entry| named(&entry.response_object).is_some();
+        let is_configuration = |entry: &&&Entry| {
+            [&entry.request_object, &entry.response_object]
+                .into_iter()
+                .any(|object| named(object).is_some())
+        };
         configurations += stored.iter().filter(is_configuration).count();
         let faults = faults(stored);
         ensure!(
@@ -127,6 +135,20 @@ impl Entry {
         (!self.is_deletion()).then(|| version.parse().ok())?
     }
 
+    /// The object that the write left behind. Who asks for no more than its metadata is told no more: then it is what was
+    /// there, patched.
+    fn object(&self, before: Option<&Value>) -> Value {
+        if self.response_object["kind"] != "PartialObjectMetadata" {
+            return self.response_object.clone();
+        }
+        let mut object = before.cloned().unwrap_or_default();
+        // Of the lists of operations that we send none touches what is judged here.
+        if self.request_object.is_object() {
+            json_patch::merge(&mut object, &self.request_object);
+        }
+        object
+    }
+
     fn is_deletion(&self) -> bool {
         self.request.verb.starts_with("delete")
     }
@@ -135,13 +157,12 @@ impl Entry {
 impl Stored {
     fn take(&mut self, entry: &Entry) {
         let object = &entry.request.object_ref;
-        let (name, live) = (&object.name, &entry.response_object);
-        if live["kind"] == "PartialObjectMetadata" {
-            // Who asks for no more than this has changed no more.
-            return;
-        }
+        let name = &object.name;
         let is_gone = entry.is_deletion();
         let is_all = is_gone && name.is_empty();
+        let key = (object.resource.clone(), name.clone());
+        let live = entry.object(self.objects.get(&key));
+        let live = &live;
         match object.resource.as_str() {
             "sites" if is_all => self.sites.clear(),
             "sites" if is_gone => drop(self.sites.remove(name)),
@@ -149,8 +170,9 @@ impl Stored {
             "secrets" => put(&mut self.secrets, name, is_gone, || sound(live)),
             "configmaps" => put(&mut self.configs, name, is_gone, || named(live)),
             "deployments" => put(&mut self.deployments, name, is_gone, || mounted(live)),
-            _ => (),
+            _ => return,
         }
+        self.objects.insert(key, live.clone());
     }
 
     /// What is wanted and not there, a sentence each.
@@ -386,6 +408,24 @@ mod tests {
             secret(US, 5, &[]),
         ];
         assert!(judge(&gone).is_empty());
+    }
+
+    #[test]
+    fn a_patch_is_judged_though_its_answer_is_metadata() {
+        let mut forgotten = config(4, &[]);
+        forgotten.request_object =
+            json!({"data": {CONFIG_FILE: json!([["sslProfile", {"name": "b"}]]).to_string()}});
+        forgotten.response_object = json!({
+            "kind": "PartialObjectMetadata",
+            "metadata": {"resourceVersion": "4"},
+        });
+        let story = [
+            site("create", 1),
+            secret(US, 2, &["a"]),
+            config(3, &["a"]),
+            forgotten,
+        ];
+        assert!(judge(&story)[0].contains("names profile b"));
     }
 
     #[test]
