@@ -91,25 +91,21 @@ fn secret(name: &str, [ca, certificate, key]: [&str; 3]) -> Value {
     }))
 }
 
-fn object(name: &str, spec: Value, status: Value) -> Value {
-    let uid = format!("{name}-uid");
-    applied(json!({
-        "metadata": {"name": name, "namespace": "east", "uid": uid, "generation": 1, "resourceVersion": "1"},
-        "spec": spec, "status": status,
-    }))
+fn object(name: &str, mut object: Value) -> Value {
+    object["metadata"] = json!({
+        "name": name, "namespace": "east", "uid": format!("{name}-uid"), "generation": 1, "resourceVersion": "1",
+    });
+    applied(object)
 }
 
 fn grants() -> Vec<Value> {
+    let astray = json!({"spec": {"redemptionsAllowed": CODE}, "status": {"code": CODE}});
     vec![
-        object("minted", json!({}), json!({"code": CODE})),
-        object("chosen", json!({"code": CHOSEN}), json!({})),
-        object("number", json!({"code": NUMBER}), json!({})),
-        object("list", json!({}), json!({"code": [CODE]})),
-        object(
-            "astray",
-            json!({"redemptionsAllowed": CODE}),
-            json!({"code": CODE}),
-        ),
+        object("minted", json!({"status": {"code": CODE}})),
+        object("chosen", json!({"spec": {"code": CHOSEN}})),
+        object("number", json!({"spec": {"code": NUMBER}})),
+        object("list", json!({"status": {"code": [CODE]}})),
+        object("astray", astray),
     ]
 }
 
@@ -117,7 +113,7 @@ fn tokens(ca: &str) -> Vec<Value> {
     let token = |name: &str, code: Value, settings: Value| {
         let url = "https://127.0.0.1:9/grant-uid";
         let spec = json!({"url": url, "code": code, "ca": ca, "settings": settings});
-        object(name, spec, json!({}))
+        object(name, json!({"spec": spec}))
     };
     vec![
         token("t", json!(CODE), json!({})),
@@ -153,20 +149,20 @@ impl Treasury {
             let path = format!("/api/v1/namespaces/east/secrets/{name}");
             let endpoint = json!({"name": "inter-router", "host": name, "port": "55671"});
             let spec = json!({"endpoints": [endpoint], "tlsCredentials": name});
-            links.push(object(name, spec, json!({})));
+            links.push(object(name, json!({"spec": spec})));
             api.put(&path, secret);
             heads.push(json!({"metadata": api.get(&path).unwrap()["metadata"]}));
         }
-        let leaf = json!({"ca": "skupper-site-ca", "subject": "leaf"});
+        let tokens = tokens(&good.ca);
+        api.put(&TOKEN.replace("west", "east"), tokens[0].clone());
+        let site = object("s", json!({"spec": {"linkAccess": "default"}}));
+        let leaf = json!({"spec": {"ca": "skupper-site-ca", "subject": "leaf"}});
         let lists = BTreeMap::from([
-            (
-                "sites",
-                vec![object("s", json!({"linkAccess": "default"}), json!({}))],
-            ),
+            ("sites", vec![site]),
             ("links", links),
-            ("certificates", vec![object("leaf", leaf, json!({}))]),
+            ("certificates", vec![object("leaf", leaf)]),
             ("accessgrants", grants()),
-            ("accesstokens", tokens(&good.ca)),
+            ("accesstokens", tokens),
             ("secrets", heads),
         ]);
         let codes = [CODE.to_owned(), CHOSEN.to_owned(), NUMBER.to_string()];
@@ -200,9 +196,6 @@ impl Treasury {
             for kind in kinds.split(' ') {
                 let path = format!("{group}/namespaces/east/{kind}");
                 let items = self.lists.get(kind).cloned().unwrap_or_default();
-                if kind == "accesstokens" {
-                    self.api.put(&format!("{path}/t"), items[0].clone());
-                }
                 self.api.put(
                     &path,
                     json!({"kind": "List", "metadata": {}, "items": items}),
