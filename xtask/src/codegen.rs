@@ -151,3 +151,13 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     }
     fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use spanwire_e2e::workspace;
+
+    #[test]
+    fn generated_files_are_current() {
+        super::run(true, workspace::root()).unwrap();
+    }
+}

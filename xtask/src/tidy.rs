@@ -1,5 +1,7 @@
 //! What does no compiler check? First lines, sizes, loose ends, completeness of kinds, edges between crates.
 
+mod promise;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,6 +62,7 @@ const BEYOND_PLAN: [&str; 8] = [
 /// Fails with one line for each thing that is not tidy.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let mut faults = Vec::new();
+    let mut all = String::new();
     for path in sources(root)? {
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -72,6 +75,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             .split('/')
             .any(|part| matches!(part, "tests" | "tests.rs"));
         faults.extend(file_faults(&text, is_test).map(|fault| format!("{name}: {fault}")));
+        all += &text;
+    }
+    for (name, has_tables) in promise::DOCUMENTS {
+        let text =
+            std::fs::read_to_string(root.join(name)).with_context(|| format!("read {name}"))?;
+        let found = promise::faults(&text, has_tables, &all);
+        faults.extend(found.into_iter().map(|fault| format!("{name}: {fault}")));
     }
     let kinds = spanwire_api::crds();
     faults.extend(

@@ -6,7 +6,6 @@
 
 mod secret;
 mod take_over;
-mod wiped;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +24,8 @@ use crate::pki::{MakeCredential, ReadSigner};
 use crate::redeem::Pool;
 use crate::telemetry::{Done, Metrics, Write};
 
+use crate::wiped::Wiped;
 pub(crate) use secret::credential_data;
-pub(crate) use wiped::Wiped;
 
 /// With what acts are carried out.
 pub struct Workshop {

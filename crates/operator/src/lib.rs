@@ -20,6 +20,7 @@ pub mod run;
 pub mod stores;
 pub mod telemetry;
 pub mod text;
+mod wiped;
 
 #[cfg(test)]
 mod mock;

@@ -13,9 +13,10 @@ use spanwire_plan::labels;
 use spanwire_plan::plan::{Child, Content, Issue, Live, ObjectKind, Source};
 use spanwire_plan::settle::FIELD_MANAGER;
 
-use super::{CarryOut, Wiped, Workshop, guard, object, pointer};
+use super::{CarryOut, Workshop, guard, object, pointer};
 use crate::error::{CallServer, within};
 use crate::pki::{self, Credential, Signer};
+use crate::wiped::Wiped;
 
 impl Workshop {
     /// The child as an object, with its data: texts as they are, copies from their sources.

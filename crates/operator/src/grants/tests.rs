@@ -1,8 +1,6 @@
 //! Does the door let in who may come in, as often as he may, and nobody else?
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 use std::sync::Mutex;
 
 use futures::future::join_all;
@@ -1076,42 +1074,4 @@ async fn a_token_that_is_gone_or_another_now_is_not_redeemed() {
             .is_err()
     );
     assert_eq!(cluster.counted(), 0);
-}
-
-/// The text of all sources below a folder.
-fn sources(folder: &Path) -> String {
-    let mut text = String::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        text += &if path.is_dir() {
-            sources(&path)
-        } else {
-            fs::read_to_string(&path).unwrap()
-        };
-    }
-    text
-}
-
-#[test]
-fn every_rule_of_the_threat_model_names_tests_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let model = fs::read_to_string(root.join("../../SECURITY.md")).unwrap();
-    let tests = sources(&root.join("src")) + &sources(&root.join("../../e2e/tests"));
-    // A test's name is a sentence.
-    let named = |text: &str| -> Vec<String> {
-        let quoted = text.split('`').skip(1).step_by(2);
-        let names = quoted.filter(|name| name.matches('_').count() > 1);
-        names.map(str::to_owned).collect()
-    };
-    for name in named(&model) {
-        assert!(tests.contains(&format!("fn {name}()")), "no test {name}");
-    }
-    let rows: Vec<&str> = model
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .collect();
-    assert!(rows.len() > 2, "no rules");
-    for rule in &rows[2..] {
-        assert!(!named(rule).is_empty(), "no test is named: {rule}");
-    }
 }

@@ -11,8 +11,9 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::answer::Received;
-use crate::act::{Wiped, credential_data};
+use crate::act::credential_data;
 use crate::error::{CallServer, within};
+use crate::wiped::Wiped;
 
 /// How long an answer is held in memory while the API server does not take it. A claim is lost with it at a server
 /// that knows no repeats, so this is long; a place in the pool is taken meanwhile, so it is not longer.

@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use super::{Space, Stores};
-use crate::act::Wiped;
 use crate::error::{CallServer, within};
 use crate::facts::{config_map_facts, secret_facts};
+use crate::wiped::Wiped;
 
 /// How many bodies are read at once.
 const READERS: usize = 16;

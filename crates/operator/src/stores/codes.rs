@@ -24,8 +24,6 @@ struct Known {
 pub struct Grant {
     /// Its namespace.
     pub namespace: String,
-    /// Its name.
-    pub name: String,
     /// SHA-256 of `status.code`, where there is one.
     pub digest: Option<[u8; 32]>,
 }
@@ -43,7 +41,6 @@ impl Codes {
         let metadata = &grant.metadata;
         let known = Grant {
             namespace: metadata.namespace.clone().unwrap_or_default(),
-            name: metadata.name.clone().unwrap_or_default(),
             digest,
         };
         self.lock()
