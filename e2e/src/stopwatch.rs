@@ -1,4 +1,4 @@
-//! How long does a new Site take until its router listens with TLS, and in which room?
+//! How long does a new Site take until its router listens with TLS, and in which room? How long does a change take?
 //!
 //! The operator's part is read from the audit log, the node's from `/proc`: both by this machine's clock.
 
@@ -72,6 +72,35 @@ pub fn time_site(bed: &Bed, namespace: &str) -> Result<Times> {
         router: managed.0.saturating_sub(router.0),
         adaptor: listens.0.saturating_sub(managed.0),
     })
+}
+
+/// Gives the RouterAccess of [`time_site`] another port, and watches it open: from our write of the configuration on.
+pub fn time_change(bed: &Bed, namespace: &str, port: u16) -> Result<Duration> {
+    let pods = [
+        "pods",
+        "--selector=skupper.io/component=router",
+        "--namespace",
+        namespace,
+    ];
+    let pods = bed.kubectl().items(&pods)?;
+    let uid = pods.first().and_then(|pod| pod["metadata"]["uid"].as_str());
+    let router = processes::of_pod(uid.context("a router pod")?, &ROUTER)?;
+    let mark = bed.audit().mark()?;
+    let roles = json!([{"name": "inter-router", "port": port}]);
+    let patch = json!({"spec": {"roles": roles}}).to_string();
+    bed.kubectl().run(&[
+        "patch",
+        "routeraccess",
+        "peers",
+        "--type=merge",
+        "--patch",
+        &patch,
+        "--namespace",
+        namespace,
+    ])?;
+    let open = moment("the port", || router.listens(port).then_some(()))?;
+    let told = written(bed, mark, namespace, "configmaps")?;
+    Ok(open.0.saturating_sub(told))
 }
 
 fn routers() -> BTreeSet<i32> {

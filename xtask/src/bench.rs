@@ -7,7 +7,7 @@ use anyhow::Result;
 use spanwire_e2e::bed::Bed;
 use spanwire_e2e::images::Profile;
 use spanwire_e2e::namespace::Namespaces;
-use spanwire_e2e::stopwatch::{Times, time_site};
+use spanwire_e2e::stopwatch::{Times, time_change, time_site};
 use spanwire_e2e::{command, wait, workspace};
 
 use crate::progress::Steps;
@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// How many sites are made, one after the other.
     #[arg(long, default_value_t = 50)]
     sites: u32,
+    /// How many changes one site is given then.
+    #[arg(long, default_value_t = 20)]
+    changes: u16,
 }
 
 /// From `kubectl apply` of a Site to its router's TLS listener, and what a router of 3,000 entities costs.
@@ -63,6 +66,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         })?;
     }
     report(&all);
+
+    println!("\n── {} changes of one site", args.changes);
+    let namespaces = Namespaces::make(&bed, &["bench-changes"])?;
+    time_site(&bed, "bench-changes")?;
+    let mut changes = Vec::new();
+    for number in 0..args.changes {
+        changes.push(time_change(&bed, "bench-changes", 56_000 + number)?);
+    }
+    namespaces.passed()?;
+    line("to the router", changes);
     Ok(())
 }
 
@@ -77,15 +90,17 @@ fn report(all: &[Times]) {
         ("adaptor", |times| times.adaptor),
         ("in all", Times::total),
     ];
-    println!("{:<10}{:>10}{:>10}{:>10}", "ms", "p50", "p99", "max");
     for (name, part) in rooms {
-        let mut parts: Vec<Duration> = all.iter().map(part).collect();
-        parts.sort_unstable();
-        let at = |percent: usize| {
-            // Nearest rank: of 50, the 99th percentile is the largest.
-            let rank = (parts.len() * percent).div_ceil(100).max(1);
-            parts.get(rank - 1).map_or(0, Duration::as_millis)
-        };
-        println!("{name:<10}{:>10}{:>10}{:>10}", at(50), at(99), at(100));
+        line(name, all.iter().map(part).collect());
     }
+}
+
+fn line(name: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |percent: usize| {
+        // Nearest rank: of 50, the 99th percentile is the largest.
+        let rank = (times.len() * percent).div_ceil(100).max(1);
+        times.get(rank - 1).map_or(0, Duration::as_millis)
+    };
+    println!("{name:<14} p50 {:>6} ms   p99 {:>6} ms", at(50), at(99));
 }
