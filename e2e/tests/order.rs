@@ -13,7 +13,8 @@ use spanwire_e2e::namespace::Namespaces;
 use spanwire_e2e::rest;
 use spanwire_e2e::scenario::{FAULTLESS, Scenario};
 use spanwire_e2e::scene::{self, Scene, ours, text};
-use spanwire_e2e::tally::Tally;
+use spanwire_e2e::tally::{self, Tally};
+use spanwire_e2e::wait;
 
 /// How often two sites are made from nothing.
 fn rounds() -> usize {
@@ -63,6 +64,26 @@ fn config_names_only_stored_credentials() -> Result<()> {
         let tally = Tally::take(&scene.kubectl, &[&scene.namespace])?;
         ensure!(tally.router_exits == 0, "{tally:?}");
         ensure!(tally.container_restarts == 0, "{tally:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn the_two_routers_of_a_site_find_each_other() -> Result<()> {
+    scene::play("order-pair", |scene| {
+        scene.apply([site(&json!({"ha": true, "linkAccess": "default"}))])?;
+        is_settled(scene)?;
+        let mut told = Vec::new();
+        let met = wait::until("the routers to meet", scene::WITHIN, || {
+            let reports = tally::reports(&scene.kubectl, &scene.namespace)?;
+            let links = reports.values().flat_map(|report| report.links.clone());
+            told = links.collect();
+            let is_met = reports.len() == 2 && told.iter().any(|(_, link)| link.up);
+            Ok(is_met.then_some(()))
+        });
+        met.with_context(|| format!("{told:?}"))?;
+        let tally = Tally::take(&scene.kubectl, &[&scene.namespace])?;
+        ensure!(tally == FAULTLESS, "{tally:?}");
         Ok(())
     })
 }
