@@ -286,7 +286,7 @@ async fn each_group_of_routers_gets_a_link() {
 }
 
 #[tokio::test]
-async fn never_more_than_n_whoever_asks() {
+async fn never_more_than_n() {
     let cluster = Cluster::new(3);
     // Two replicas, and stores that never hear of anything.
     let stale = cluster.api.get(GRANT);
