@@ -53,7 +53,7 @@ pub fn usable<'w>(
         check_file(secret, facts, name, reason::CREDENTIALS_NOT_FOUND)?;
     }
     check_key(secret, facts)?;
-    check_chain(secret, facts)?;
+    check_chain(secret, facts, now)?;
     check_time(secret, facts, now)?;
     Ok(facts)
 }
@@ -81,17 +81,20 @@ pub fn signing<'w>(
     }
     let brings_root = facts.chain().iter().any(|own| own.subject == own.issuer);
     if has_roots && !brings_root {
-        check_chain(secret, facts)?;
+        check_chain(secret, facts, now)?;
     }
     check_time(secret, facts, now)?;
     Ok(facts)
 }
 
-/// How long it takes until the judgement of this Secret changes by itself: its certificate becomes valid, or expires.
+/// How long it takes until the judgement of this Secret changes by itself: its certificate becomes valid, or expires, or
+/// the last of its CAs does.
 pub fn turn(world: &World, secret: &str, now: Timestamp) -> Option<Duration> {
-    let certificate = world.secrets.get(secret)?.certificate()?;
+    let facts = world.secrets.get(secret)?;
+    let certificate = facts.certificate()?;
     let turns = [certificate.not_before, certificate.not_after];
-    let next = turns.into_iter().filter(|turn| *turn >= now).min()?;
+    let turns = turns.into_iter().chain(end_of_trust(facts));
+    let next = turns.filter(|turn| *turn >= now).min()?;
     // `not_after` itself is still valid.
     Some(Duration::try_from(next.duration_since(now)).unwrap_or_default() + Duration::from_secs(1))
 }
@@ -147,16 +150,28 @@ fn check_key(secret: &str, facts: &SecretFacts) -> Result<(), Fault> {
     }
 }
 
-fn check_chain(secret: &str, facts: &SecretFacts) -> Result<(), Fault> {
-    match facts
-        .pair
-        .as_ref()
-        .and_then(|pair| pair.chain_error.as_ref())
-    {
-        Some(error) => Err(Fault::invalid(format!(
+fn check_chain(secret: &str, facts: &SecretFacts, now: Timestamp) -> Result<(), Fault> {
+    let pair = facts.pair.as_ref();
+    if let Some(error) = pair.and_then(|pair| pair.chain_error.as_ref()) {
+        return Err(Fault::invalid(format!(
             "{CERTIFICATE_FILE} of secret \"{secret}\": {error}"
-        ))),
-        None => Ok(()),
+        )));
+    }
+    match end_of_trust(facts) {
+        Some(end) if now > end => Err(expired(CA_FILE, secret, end)),
+        _ => Ok(()),
+    }
+}
+
+/// When the last of the CAs ends that the Secret trusts: nobody can be verified any more.
+fn end_of_trust(facts: &SecretFacts) -> Option<Timestamp> {
+    facts.trusted().iter().map(|root| root.not_after).max()
+}
+
+fn expired(file: &str, secret: &str, end: Timestamp) -> Fault {
+    Fault {
+        reason: reason::CREDENTIALS_EXPIRED,
+        message: format!("{file} of secret \"{secret}\" expired at {end}: replace it"),
     }
 }
 
@@ -167,13 +182,7 @@ fn check_time(secret: &str, facts: &SecretFacts, now: Timestamp) -> Result<(), F
         ))
     })?;
     if now > certificate.not_after {
-        return Err(Fault {
-            reason: reason::CREDENTIALS_EXPIRED,
-            message: format!(
-                "{CERTIFICATE_FILE} of secret \"{secret}\" expired at {}: replace it",
-                certificate.not_after
-            ),
-        });
+        return Err(expired(CERTIFICATE_FILE, secret, certificate.not_after));
     }
     if now < certificate.not_before {
         return Err(Fault::invalid(format!(
