@@ -121,6 +121,9 @@ pub mod reason {
     pub const CA_CANNOT_CROSS: &str = "CaCannotCross";
     /// The CA's Secret is there, but its key is not one that can sign, or does not belong to its certificate.
     pub const CA_INVALID: &str = "CaInvalid";
+    /// Somebody else changes the Secret again and again. It is put right, but not more often than twice a minute: find out
+    /// who writes it, such as a tool that keeps a copy of it.
+    pub const CONTESTED: &str = "Contested";
     /// The CA itself is past its end. Replace it; a CA that Spanwire made renews itself.
     pub const CA_EXPIRED: &str = "CaExpired";
 }

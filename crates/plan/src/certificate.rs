@@ -7,9 +7,10 @@ mod order;
 mod trust;
 mod wish;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use spanwire_api::Certificate;
 use spanwire_api::certificate::reason;
@@ -29,12 +30,20 @@ use wish::Wish;
 pub(crate) use order::source;
 pub(crate) use wish::hosts;
 
+/// How long a Secret that we put right is left to somebody who changes it again.
+const STRIFE: SignedDuration = SignedDuration::from_secs(30);
+
 /// What should become of a Secret of ours.
 enum Need {
     /// Nothing, until then.
     Nothing { until: Timestamp },
     /// Another key and certificate.
     Renew { why: String, legacy: Legacy },
+    /// The same, because somebody else has changed it; of what it trusted these stay.
+    Repair {
+        why: String,
+        roots: BTreeSet<String>,
+    },
     /// The same key and certificate, with something else around them.
     Surround {
         why: String,
@@ -119,6 +128,19 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
             return plan;
         }
         Need::Renew { why, legacy } => (Cause::Renewal(why), legacy),
+        Need::Repair { why, roots } => {
+            if let Some(until) = contested(live, env.now) {
+                let verdict = strife(&wish, &why, until);
+                let mut plan = told(vec![verdict], live.certificate());
+                plan.look_again(life::wait(env.now, until));
+                return plan;
+            }
+            let legacy = Legacy {
+                roots,
+                ..Legacy::default()
+            };
+            (Cause::Repair(why), legacy)
+        }
         Need::Surround {
             why,
             legacy,
@@ -230,6 +252,22 @@ fn lack(wish: &Wish<'_>, live: &SecretFacts, ca: &SecretFacts) -> Option<String>
         let ca = wish.ca.unwrap_or_default();
         format!("{CERTIFICATE_FILE} is not signed by CA \"{ca}\"")
     })
+}
+
+/// Until when a Secret is left as somebody else has made it, because we put it right only just now: whoever writes it as
+/// often as we do is not outwritten, only outwaited.
+fn contested(live: &SecretFacts, now: Timestamp) -> Option<Timestamp> {
+    let repaired: Timestamp = live.annotation(labels::REPAIRED)?.parse().ok()?;
+    let until = repaired.checked_add(STRIFE).ok()?;
+    (repaired <= now && now < until).then_some(until)
+}
+
+fn strife(wish: &Wish<'_>, why: &str, until: Timestamp) -> Verdict {
+    let message = format!(
+        "secret \"{}\" was changed again by somebody else ({why}): find out who writes it; it is issued anew at {until}",
+        wish.name
+    );
+    Verdict::error(READY, reason::CONTESTED, message)
 }
 
 /// Whether there is another value of the annotation than the one that was granted.

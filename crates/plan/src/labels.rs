@@ -57,6 +57,8 @@ pub const ISSUED: &str = "internal.spanwire.io/issued";
 /// Annotation on the Secret of a leaf: since when it trusts the old CA beside a new one that the old one does not vouch
 /// for, RFC 3339.
 pub const BUNDLED: &str = "internal.spanwire.io/bundled";
+/// Annotation on a Secret: when we last replaced what somebody else had put into it, RFC 3339.
+pub const REPAIRED: &str = "internal.spanwire.io/repaired";
 /// Annotation on the Secret of a redeemed token: the Links that came with it, JSON.
 pub const LINKS: &str = "internal.spanwire.io/links";
 /// Annotation on a SecuredAccess: further hosts that its certificate is good for, a comma list.

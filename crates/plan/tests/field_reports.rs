@@ -109,7 +109,9 @@ fn a_rendered_configuration_refers_to_nothing_that_it_lacks() {
     // Any numbers will do that are in no order.
     let mut random = 1_u64;
     let mut draw = |below: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         usize::try_from(random >> 33).unwrap() % below
     };
     let mut seen = 0;
@@ -303,6 +305,32 @@ fn a_certificate_is_good_for_a_peer_whose_clock_is_slow() {
         }
     }
     assert!(seen > 1, "{seen} leaves were seen");
+}
+
+/// cert-manager#2941, cert-manager#6992, cert-manager#6714.
+#[test]
+fn somebody_who_writes_our_secret_as_often_as_we_do_is_outwaited() {
+    let mut cluster = site(&json!({"linkAccess": "nodeport"}));
+    let issue = format!("issue {}", names::SITE_SERVER);
+    let issued = |cluster: &Cluster| cluster.log.iter().filter(|act| **act == issue).count();
+    let before = issued(&cluster);
+    cluster.spoil(names::SITE_SERVER);
+    cluster.pass();
+    assert_eq!(issued(&cluster), before + 1, "the first time at once");
+    for _ in 0..100 {
+        cluster.spoil(names::SITE_SERVER);
+        cluster.pass();
+    }
+    assert!(issued(&cluster) <= before + 4, "{:#?}", cluster.log);
+    let told = cluster.condition(Certificate, names::SITE_SERVER, "Ready");
+    assert_eq!(told["reason"], "Contested", "{told}");
+    // What the router has got stays, and the strife ends with the other's last write.
+    let config = config(&cluster, names::ROUTER);
+    assert!(config.profile_names().contains(names::SITE_SERVER));
+    cluster.wait(30);
+    cluster.settle();
+    let told = cluster.condition(Certificate, names::SITE_SERVER, "Ready");
+    assert_eq!(told["status"], "True", "{told}");
 }
 
 /// skupper#2257, skupper#2278, skupper#1697.

@@ -1,5 +1,7 @@
 //! What does the Secret of a CA need: a successor, fewer predecessors, or a person?
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use spanwire_api::Certificate;
 use spanwire_api::certificate::reason;
@@ -35,9 +37,9 @@ pub(super) fn need(
                     let what = format!("holds no CA that can sign ({why})");
                     Need::Refuse(lost(wish, leaf, &what))
                 }
-                None => Need::Renew {
+                None => Need::Repair {
                     why,
-                    legacy: Legacy::default(),
+                    roots: BTreeSet::new(),
                 },
             };
         }

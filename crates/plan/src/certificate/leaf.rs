@@ -30,10 +30,17 @@ pub(super) fn need(wish: &Wish<'_>, live: &SecretFacts, ca: &SecretFacts, env: &
         },
     };
     let (Some(current), Some(authority)) = (live.certificate(), ca.certificate()) else {
-        return renew("its content was no certificate".to_owned());
+        return Need::Repair {
+            why: "its content was no certificate".to_owned(),
+            roots: kept,
+        };
     };
     if let Some(why) = unfit(wish, live) {
-        return renew(why);
+        return if is_as_issued(live) {
+            renew(why)
+        } else {
+            Need::Repair { why, roots: kept }
+        };
     }
     if asked(wish, live) {
         return renew("it was asked for".to_owned());
@@ -130,6 +137,17 @@ pub(super) fn unfit(wish: &Wish<'_>, live: &SecretFacts) -> Option<String> {
         return Some("the usages changed".to_owned());
     }
     current.is_ca.then(|| "signing changed".to_owned())
+}
+
+/// Whether nobody has changed it since it was issued, as far as that can be told; the incumbent leaves no mark.
+fn is_as_issued(live: &SecretFacts) -> bool {
+    let pair = live.pair.as_ref();
+    let is_whole = pair.is_some_and(|pair| pair.key_error.is_none() && pair.chain_error.is_none());
+    let issued = live.annotation(labels::ISSUED);
+    let current = live.certificate();
+    is_whole
+        && !live.trusted().is_empty()
+        && current.is_some_and(|own| issued.is_none_or(|issued| *issued == own.fingerprint))
 }
 
 /// CAs that the leaf trusts and that the CA does not hand on: those that stay while a leaf of theirs may live.

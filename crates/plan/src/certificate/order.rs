@@ -17,6 +17,8 @@ pub(super) enum Cause {
     Missing,
     /// Key and certificate are to be others, and why.
     Renewal(String),
+    /// The same, because somebody else has changed the Secret.
+    Repair(String),
     /// What stands around them is to be other, and why.
     Surroundings(String),
     /// The same, because the CA was replaced: both are trusted from now on.
@@ -81,9 +83,12 @@ fn secret(
     if let Some(renewed) = signer.and_then(|ca| ca.annotation(labels::RENEWED)) {
         annotations.insert(labels::CA_RENEWED.to_owned(), renewed.clone());
     }
-    if matches!(cause, Cause::Bundle(_)) {
-        annotations.insert(labels::BUNDLED.to_owned(), env.now.to_string());
-    }
+    let stamp = match cause {
+        Cause::Bundle(_) => Some(labels::BUNDLED),
+        Cause::Repair(_) => Some(labels::REPAIRED),
+        _ => None,
+    };
+    annotations.extend(stamp.map(|stamp| (stamp.to_owned(), env.now.to_string())));
     Secret {
         metadata: ObjectMeta {
             name: Some(wish.name.clone()),
@@ -108,11 +113,13 @@ fn event(wish: &Wish<'_>, cause: &Cause, legacy: &Legacy) -> Event {
                 "Rolled over the CA in secret \"{name}\": {why}; the old key vouches for the new one"
             ),
         ),
-        Cause::Renewal(why) if wish.ca.is_none() => (
+        Cause::Renewal(why) | Cause::Repair(why) if wish.ca.is_none() => (
             "CaChanged",
             format!("Replaced the CA in secret \"{name}\": {why}"),
         ),
-        Cause::Renewal(why) => ("Renewed", format!("Renewed secret \"{name}\": {why}")),
+        Cause::Renewal(why) | Cause::Repair(why) => {
+            ("Renewed", format!("Renewed secret \"{name}\": {why}"))
+        }
         Cause::Bundle(why) => (
             "CaChanged",
             format!("Changed ca.crt of secret \"{name}\": {why}"),
