@@ -11,6 +11,7 @@ pub mod census;
 pub mod cluster;
 pub mod command;
 pub mod control_plane;
+pub mod credential;
 pub mod daemon;
 pub mod history;
 pub mod image;
