@@ -119,7 +119,8 @@ pub mod reason {
     /// The CA was made with path length 0, so its successor cannot be vouched for by it. Give the remote sites the new
     /// CA before this one is replaced.
     pub const CA_CANNOT_CROSS: &str = "CaCannotCross";
-    /// The CA's Secret is there, but its key is not one that can sign, or does not belong to its certificate.
+    /// The CA's Secret is there, but what it holds cannot sign: a file does not parse or is too large, the key does not
+    /// belong to the certificate, or that is no CA's, is not valid yet or does not verify against its own `ca.crt`.
     pub const CA_INVALID: &str = "CaInvalid";
     /// Somebody else changes the Secret again and again. It is put right, but not more often than twice a minute: find out
     /// who writes it, such as a tool that keeps a copy of it.

@@ -66,13 +66,14 @@ pub mod reason {
     /// the name. The router is not told of it before it is complete.
     pub const CREDENTIALS_NOT_FOUND: &str = "CredentialsNotFound";
     /// The Secret that is named is there, but its key does not belong to its certificate, its certificate does not
-    /// verify against its own `ca.crt`, or one of them does not parse. The last good version stays in force, if there
-    /// was one. Replace the Secret.
+    /// verify against its own `ca.crt`, is not valid yet or not good for the address that it is shown at, or a file does
+    /// not parse or is too large. The last good version stays in force, if there was one. Replace the Secret.
     pub const CREDENTIALS_INVALID: &str = "CredentialsInvalid";
-    /// The certificate that is named is past its end. Replace it; those that Spanwire issues renew themselves.
+    /// The certificate that is named is past its end, or all CAs beside it are. Replace it; those that Spanwire issues
+    /// renew themselves.
     pub const CREDENTIALS_EXPIRED: &str = "CredentialsExpired";
-    /// The Secret of the CA that should sign does not exist or holds no usable key. Create it, or correct `ca` or
-    /// `issuer`.
+    /// The Secret of the CA that should sign does not exist, or lacks `tls.crt` or `tls.key`. Create it, or correct `ca`
+    /// or `issuer`.
     pub const CA_NOT_FOUND: &str = "CaNotFound";
     /// The platform has not given the address yet: the load balancer, Route, Ingress or Gateway has no status. If it
     /// stays, the cluster may have none; set `accessType` to another one.
