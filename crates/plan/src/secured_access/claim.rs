@@ -162,7 +162,8 @@ fn subject<'a>(wish: &Wish<'a>) -> &'a str {
 }
 
 /// What a claimant's certificate has to be good for: the names inside the cluster, those that its RouterAccess adds, and
-/// the addresses known so far. While none is known, those that were are kept: they may be back in a moment.
+/// the addresses known so far. Those that are still published are kept: they are dialled until they are withdrawn, and
+/// one that is not known may be back in a moment.
 fn certificate_hosts(wish: &Wish<'_>, world: &World) -> BTreeSet<String> {
     let namespace = wish
         .access
@@ -179,11 +180,7 @@ fn certificate_hosts(wish: &Wish<'_>, world: &World) -> BTreeSet<String> {
         wanted.push(host.to_owned());
     }
     let known = endpoints(wish, world);
-    let offered = if known.is_empty() {
-        published(wish.access)
-    } else {
-        &known
-    };
-    wanted.extend(offered.iter().map(|endpoint| endpoint.host.clone()));
+    let offered = known.iter().chain(published(wish.access));
+    wanted.extend(offered.map(|endpoint| endpoint.host.clone()));
     hosts(&wanted)
 }
