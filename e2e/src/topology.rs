@@ -9,8 +9,8 @@ use crate::audit::AuditLog;
 use crate::kubectl::{Kubectl, has_condition, text};
 use crate::tally;
 
-const KINDS: &str =
-    "sites.skupper.io,links.skupper.io,accessgrants.skupper.io,accesstokens.skupper.io";
+const KINDS: &str = "sites.skupper.io,links.skupper.io,routeraccesses.skupper.io,\
+     accessgrants.skupper.io,accesstokens.skupper.io";
 
 /// What some namespaces have become together.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub struct Topology {
     pub sites: Vec<Site>,
     pub links: Vec<Link>,
     pub tokens: Vec<Token>,
+    /// Places that cannot be linked to yet, and why.
+    closed: Vec<String>,
 }
 
 /// A site, and how far what belongs to it has come.
@@ -123,6 +125,11 @@ impl Topology {
                 }),
             }
         });
+        let closed = of("RouterAccess").filter(|access| !has_condition(access, "Ready"));
+        let closed = closed.map(|access| {
+            let (name, message) = (&access["metadata"]["name"], &access["status"]["message"]);
+            format!("access {} is not ready: {}", text(name), text(message))
+        });
         let sites = of("Site").map(|site| {
             let namespace = text(&site["metadata"]["namespace"]);
             let count = |kind: &'static str, condition: &str| {
@@ -149,6 +156,7 @@ impl Topology {
             sites: sites.collect(),
             links: links.collect(),
             tokens: tokens.collect(),
+            closed: closed.collect(),
         })
     }
 
@@ -176,6 +184,7 @@ impl Topology {
         });
         let none = self.links.is_empty().then(|| "there is no link".to_owned());
         sites
+            .chain(self.closed.iter().cloned())
             .chain(tokens)
             .chain(links)
             .chain(none)

@@ -21,7 +21,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// The loop turns each second, and waits no longer than five for an answer.
 const STUCK: Duration = Duration::from_secs(30);
@@ -29,19 +31,24 @@ const STUCK: Duration = Duration::from_secs(30);
 /// The pause before the port for probes is tried again.
 const REBIND: Duration = Duration::from_secs(1);
 
-/// Logs as JSON lines what this filter lets through.
+/// Logs as JSON lines what this filter lets through: `info`, or finer. One that cannot be read means `info`.
 pub(crate) fn log(filter: &str) {
+    let info = |_| Targets::new().with_default(LevelFilter::INFO);
+    let filter: Targets = filter.parse().unwrap_or_else(info);
     // The AMQP library warns of each connection that ends, which we tell ourselves, once.
-    let quiet = if filter.contains("fe2o3_amqp") {
-        ""
+    let library = "fe2o3_amqp";
+    let is_named = filter.iter().any(|(target, _)| target.starts_with(library));
+    let filter = if is_named {
+        filter
     } else {
-        ",fe2o3_amqp=off"
+        filter.with_target(library, LevelFilter::OFF)
     };
-    let filter = EnvFilter::new(format!("{filter}{quiet}"));
     tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
         .json()
         .flatten_event(true)
-        .with_env_filter(filter)
+        .finish()
+        .with(filter)
         .init();
 }
 

@@ -22,7 +22,8 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 pub use health::{Health, Hold};
@@ -78,30 +79,32 @@ impl std::str::FromStr for LogFormat {
     }
 }
 
-/// Starts logging, for the whole process and once: `filter` is `info`, or finer as `tracing` understands it.
+/// Starts logging, for the whole process and once: `filter` is `info`, or finer: `info,spanwire_operator::driver=debug`.
 pub fn start_logs(format: LogFormat, filter: &str) -> Result<(), StartLogs> {
+    let filter = discreet(filter)?;
     let logs = tracing_subscriber::fmt()
-        .with_env_filter(discreet(filter)?)
+        .with_max_level(LevelFilter::TRACE)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => logs.finish().try_init()?,
-        LogFormat::Json => logs.json().flatten_event(true).finish().try_init()?,
+        LogFormat::Text => logs.finish().with(filter).try_init()?,
+        LogFormat::Json => {
+            let logs = logs.json().flatten_event(true);
+            logs.finish().with(filter).try_init()?;
+        }
     }
     Ok(())
 }
 
 /// The filter, but for what no filter may let through: the client library logs the whole body of an answer that it does
 /// not understand, and that may be a Secret or a token.
-pub(crate) fn discreet(filter: &str) -> Result<EnvFilter, StartLogs> {
+pub(crate) fn discreet(filter: &str) -> Result<Targets, StartLogs> {
     let refused = |source| StartLogs::ParseFilter {
         filter: filter.to_owned(),
         source,
     };
-    let silence = "kube_client::client=off".parse().map_err(refused)?;
-    Ok(EnvFilter::try_new(filter)
-        .map_err(refused)?
-        .add_directive(silence))
+    let filter: Targets = filter.parse().map_err(refused)?;
+    Ok(filter.with_target("kube_client::client", LevelFilter::OFF))
 }
 
 /// Serves health and metrics until `stop`.

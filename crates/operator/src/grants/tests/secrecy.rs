@@ -5,6 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use spanwire_api::{AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site};
 use spanwire_plan::{Config, Env, Seen, World, kinds};
 use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
 use crate::act::Workshop;
@@ -40,10 +42,11 @@ impl Log {
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(crate::telemetry::discreet("trace").unwrap())
+            .with_max_level(LevelFilter::TRACE)
             .with_ansi(false)
             .with_writer(move || writer.clone())
-            .finish();
+            .finish()
+            .with(crate::telemetry::discreet("trace").unwrap());
         // With a second one about, no other test's thread can decide that a line is never logged.
         let second = tracing::Dispatch::new(
             tracing_subscriber::fmt()
