@@ -71,6 +71,8 @@ pub(crate) struct Sync {
     refusals: Refusals,
     live: Live,
     links: BTreeMap<String, LinkReport>,
+    /// Listener → the port that it has opened.
+    listeners: BTreeMap<String, u16>,
     router: RouterReport,
     /// What is wanted and cannot be tried yet.
     waiting: Vec<Refused>,
@@ -99,6 +101,7 @@ impl Sync {
             refusals: Refusals::default(),
             live: Live::default(),
             links: BTreeMap::new(),
+            listeners: BTreeMap::new(),
             router: RouterReport::default(),
             waiting: Vec::new(),
             settled: false,
@@ -235,6 +238,7 @@ impl Sync {
     }
 
     fn lose_links(&mut self) {
+        self.listeners.clear();
         for link in self.links.values_mut() {
             link::lose(link);
         }
@@ -273,6 +277,7 @@ impl Sync {
             settled: self.settled,
             refused,
             credentials: self.record.versions(),
+            listeners: self.listeners.clone(),
             links: self.links.clone(),
             router: self.router.clone(),
             adaptor_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -35,6 +35,9 @@ pub struct Report {
     /// Profile → the version that the router uses.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub credentials: BTreeMap<String, String>,
+    /// Listener for links → the port that it has opened.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub listeners: BTreeMap<String, u16>,
     /// Connector → its link.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, LinkReport>,
@@ -124,7 +127,7 @@ impl Report {
     /// Writes the report: compact, the same text for the same facts, and never over [`MAX_REPORT`].
     ///
     /// Over it, what is least needed goes first: messages of links, then versions in force, then
-    /// refusals, then links, each from the end of the alphabet; `omitted` counts them.
+    /// refusals, then links, then listeners, each from the end of the alphabet; `omitted` counts them.
     pub fn to_json(&self) -> String {
         let mut report = self.clone();
         report.refused.sort();
@@ -161,23 +164,15 @@ impl Report {
     fn omit_some(&mut self) {
         let share = |len: usize| len - len.div_ceil(10).min(len);
         if !self.credentials.is_empty() {
-            let kept = share(self.credentials.len());
-            self.omitted += self.credentials.len() - kept;
-            self.credentials = std::mem::take(&mut self.credentials)
-                .into_iter()
-                .take(kept)
-                .collect();
+            self.omitted += omit(&mut self.credentials, share);
         } else if !self.refused.is_empty() {
             let kept = share(self.refused.len());
             self.omitted += self.refused.len() - kept;
             self.refused.truncate(kept);
         } else if !self.links.is_empty() {
-            let kept = share(self.links.len());
-            self.omitted += self.links.len() - kept;
-            self.links = std::mem::take(&mut self.links)
-                .into_iter()
-                .take(kept)
-                .collect();
+            self.omitted += omit(&mut self.links, share);
+        } else if !self.listeners.is_empty() {
+            self.omitted += omit(&mut self.listeners, share);
         } else {
             // Only the few fixed fields are left: one of them is absurd.
             *self = Self {
@@ -186,6 +181,16 @@ impl Report {
             };
         }
     }
+}
+
+/// Leaves out the last entries, and says how many.
+fn omit<T>(entries: &mut BTreeMap<String, T>, kept: impl Fn(usize) -> usize) -> usize {
+    let before = entries.len();
+    *entries = std::mem::take(entries)
+        .into_iter()
+        .take(kept(before))
+        .collect();
+    before - entries.len()
 }
 
 fn shorten(message: &mut String) {
@@ -268,6 +273,7 @@ mod tests {
                 mode: Some(Mode::Edge),
             },
             adaptor_version: "0.1.0".to_owned(),
+            listeners: BTreeMap::from([("peers-edge".to_owned(), 45671)]),
             omitted: 0,
         };
         assert_eq!(Report::parse(&report.to_json()).unwrap(), report);

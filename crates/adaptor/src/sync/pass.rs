@@ -90,6 +90,7 @@ impl Sync {
         self.retirement = self.choice(now).next_retirement();
         self.waiting = self.left_over(now);
         self.begin_links();
+        self.listeners = open_listeners(&self.live);
         self.settled = true;
         self.health.set_ready(true);
         self.remember();
@@ -388,4 +389,14 @@ fn change_form(change: &Change) -> String {
         Change::Update(profile) => form(&Entity::SslProfile(profile.clone())),
         Change::Delete(_) => REMOVAL.to_owned(),
     }
+}
+
+/// The listeners that are ours, each with the port that it has opened: one that did not is not left there.
+fn open_listeners(live: &Live) -> BTreeMap<String, u16> {
+    let ours = live.iter().filter(|(id, _)| is_managed(id));
+    ours.filter_map(|(_, entity)| match entity {
+        Entity::Listener(listener) => Some((listener.name.clone(), listener.port)),
+        _ => None,
+    })
+    .collect()
 }

@@ -13,6 +13,7 @@ use crate::names;
 use crate::plan::{Plan, Status, Verdict, Word};
 use crate::secured_access::{listed, settings};
 use crate::site::credentials::remark;
+use crate::site::nudge;
 use crate::world::World;
 
 /// Whether the routers can be told all that the spec asks for, and have not refused it.
@@ -49,10 +50,13 @@ pub(super) fn configured(
     if let Err(fault) = credential::usable(world, &access.spec.tls_credentials, env.now) {
         return without_credentials(access, site, fault, world, env);
     }
-    refused_by_router(access, roles, world).unwrap_or_else(|| {
-        let (_, remark) = settings(&access.spec.settings, &access.spec.options);
-        Verdict::ready(CONFIGURED).with_remark(&remark)
-    })
+    let heard = refused_by_router(access, roles, world);
+    heard
+        .or_else(|| not_open_yet(access, site, roles, world))
+        .unwrap_or_else(|| {
+            let (_, remark) = settings(&access.spec.settings, &access.spec.options);
+            Verdict::ready(CONFIGURED).with_remark(&remark)
+        })
 }
 
 /// Credentials that the operator makes are on their way; others have to be brought.
@@ -100,6 +104,35 @@ fn refused_by_router(access: &RouterAccess, roles: &Roles, world: &World) -> Opt
         CONFIGURED,
         reason::ROUTER_REFUSED,
         refused.message.clone(),
+    ))
+}
+
+/// The first role whose port no router of some group has said to have opened: what is not said is not so.
+fn not_open_yet(
+    access: &RouterAccess,
+    site: &Site,
+    roles: &Roles,
+    world: &World,
+) -> Option<Verdict> {
+    let name = access.metadata.name.as_deref().unwrap_or_default();
+    let is_open = |group: &str, role: &str, port: u16| {
+        let mut reports = world
+            .routers()
+            .filter(|(pod, _)| nudge::group(pod) == Some(group))
+            .filter_map(|(_, report)| report);
+        reports.any(|report| report.listeners.get(&names::listener(name, role)) == Some(&port))
+    };
+    let wanted = groups(site).iter().flat_map(|group| {
+        let roles = roles.accepted.iter();
+        roles.map(move |(role, port)| (*group, role, *port))
+    });
+    let (group, role, port) = wanted
+        .into_iter()
+        .find(|(group, role, port)| !is_open(group, role, *port))?;
+    Some(Verdict::pending(
+        CONFIGURED,
+        reason::PENDING,
+        format!("waiting for a router of {group} to open port {port} for role \"{role}\""),
     ))
 }
 

@@ -7,6 +7,7 @@ use spanwire_plan::world::owns;
 use spanwire_plan::{labels, names};
 use spanwire_router::config::{CONFIG_FILE, Document};
 use spanwire_router::credentials::{PROFILES_FILE, digest, revision};
+use spanwire_router::entity::Entity;
 use spanwire_router::report::{LinkReport, Report, report_key};
 
 use super::Cluster;
@@ -69,7 +70,7 @@ impl Cluster {
         }
     }
 
-    /// An adaptor reads its mount and reports; each wanted connector is up.
+    /// An adaptor reads its mount and reports; each wanted connector is up, each listener open.
     pub(super) fn adapt(&mut self, pod: &str) {
         let pod = self.world.pods.get(pod).unwrap();
         let group = pod.metadata.labels.as_ref().unwrap()[labels::GROUP].clone();
@@ -87,8 +88,12 @@ impl Cluster {
         let (Some(profiles), Some(config)) = (profiles, config) else {
             return;
         };
-        let links = Document::parse(config.as_bytes()).unwrap().entities;
-        let links = links
+        let entities = Document::parse(config.as_bytes()).unwrap().entities;
+        let listeners = entities.iter().filter_map(|entity| match entity {
+            Entity::Listener(listener) => Some((listener.name.clone(), listener.port)),
+            _ => None,
+        });
+        let links = entities
             .iter()
             .filter(|entity| entity.type_name() == "connector");
         let up = LinkReport {
@@ -98,6 +103,7 @@ impl Cluster {
         let report = Report {
             revision: revision(profiles.as_bytes(), config.as_bytes()),
             settled: true,
+            listeners: listeners.collect(),
             links: links
                 .map(|link| (link.name().unwrap().to_owned(), up.clone()))
                 .collect(),
