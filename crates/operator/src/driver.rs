@@ -235,8 +235,9 @@ impl Shell {
                 return Ok(Some(LASTING));
             }
         }
-        bounded(&self.untold).remove(&key);
         self.publish(object, told).await?;
+        // Not before: a pass that waited anew would count as a good one, and the next failure as the first.
+        bounded(&self.untold).remove(&key);
         Ok(None)
     }
 

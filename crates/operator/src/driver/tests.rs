@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hyper::{Request, Response};
 use k8s_openapi::NamespaceResourceScope;
@@ -83,6 +84,11 @@ impl Kind for Fragile {
                     plan.push("Configured", false, vec![Act::Nudge(nudge)]);
                 }
             }
+            Some("waits") => {
+                if let Some(status) = &mut plan.status {
+                    status.verdicts = vec![Verdict::pending("Configured", "Waits", "it waits")];
+                }
+            }
             _ => {}
         }
         plan
@@ -106,6 +112,8 @@ struct Server {
     /// Objects by the end of the path that lists them.
     lists: Arc<BTreeMap<&'static str, Value>>,
     statuses: Arc<Mutex<Vec<Value>>>,
+    /// How many statuses are refused before one is taken.
+    refusals: Arc<AtomicU32>,
 }
 
 impl Server {
@@ -130,6 +138,9 @@ impl Server {
                 let items = items.map_or(json!([]), |(_, items)| items.clone());
                 json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
             }
+            "PATCH" if path.ends_with("/status") && self.refuses() => {
+                return Err(kube::Error::Service("out of space".into()));
+            }
             "PATCH" if path.ends_with("/status") => {
                 self.statuses.lock().unwrap().push(body["status"].clone());
                 json!({"metadata": {}})
@@ -138,6 +149,12 @@ impl Server {
             _ => std::future::pending().await,
         };
         Ok(Response::new(Body::from(answer.to_string().into_bytes())))
+    }
+
+    fn refuses(&self) -> bool {
+        let less = |left: u32| left.checked_sub(1);
+        let (order, refusals) = (Ordering::Relaxed, &self.refusals);
+        refusals.fetch_update(order, order, less).is_ok()
     }
 
     fn statuses(&self) -> Vec<Value> {
@@ -242,6 +259,27 @@ async fn what_is_cut_short_is_tried_again_less_and_less_often() {
     }
     keep(&shell, "goes well", &[]);
     shell.reconcile::<Fragile>("a", "west").await;
+    assert_eq!(bounded(&shell.failures).get(&key), None);
+}
+
+/// The wait of a status that is not Ready began anew after each failure, and counted as success: the pauses stayed at half
+/// a second for ever.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_not_taken_is_told_less_and_less_often() {
+    let server = Server::default();
+    server.refusals.store(8, Ordering::Relaxed);
+    let (shell, _until, _queues) = shell(&server);
+    keep(&shell, "waits", &[]);
+    let begun = Instant::now();
+    let mut passes = 0;
+    while server.statuses().is_empty() {
+        shell.reconcile::<Fragile>("a", "west").await;
+        passes += 1;
+        assert!(passes < 12, "after {:?}", begun.elapsed());
+        tokio::time::sleep(LASTING).await;
+    }
+    assert_eq!(passes, 10);
+    let key = (ObjectKind::Site, "a".to_owned(), "west".to_owned());
     assert_eq!(bounded(&shell.failures).get(&key), None);
 }
 
