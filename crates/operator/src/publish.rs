@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use spanwire_api::AccessGrant;
 use spanwire_plan::plan::{Code, Event};
-use spanwire_plan::report::Report;
+use spanwire_plan::report::{Report, cut};
 use spanwire_plan::settle::FIELD_MANAGER;
 
 use crate::error::{CallServer, within};
@@ -87,7 +87,7 @@ impl Publisher {
                 EventType::Normal
             },
             reason: event.reason.clone(),
-            note: Some(event.note.clone()),
+            note: Some(cut(&event.note).into_owned()),
             action: event.reason.clone(),
             secondary: None,
         };

@@ -1,5 +1,6 @@
 //! What should the status say, now that the acts were tried?
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -8,6 +9,12 @@ use serde_json::{Map, Value, json};
 use spanwire_api::condition::{READY, reason};
 
 use crate::plan::{Code, Event, ObjectKind, Status, Verdict, Word};
+
+/// The longest message and the longest note of an event, in bytes: Kubernetes' limit for notes. That for messages is 32 KiB,
+/// but one is told up to three times in a status, and what a user wrote may be in it as often as he likes.
+pub const MAX_MESSAGE: usize = 1024;
+/// At the end of a message that was cut.
+const CUT: &str = "…";
 
 /// An act that failed, as a condition will tell it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -38,6 +45,16 @@ pub enum Cut {
     Panicked,
     /// By its deadline, after this time.
     TimedOut(Duration),
+}
+
+/// The message, cut between two characters where it is longer than anybody would read.
+pub fn cut(message: &str) -> Cow<'_, str> {
+    if message.len() <= MAX_MESSAGE {
+        return Cow::Borrowed(message);
+    }
+    let end = message.floor_char_boundary(MAX_MESSAGE - CUT.len());
+    let (kept, _) = message.split_at(end);
+    Cow::Owned(format!("{kept}{CUT}"))
 }
 
 /// The write that makes `live` (the object's status) say what is true, or none where it says so already.
@@ -147,7 +164,7 @@ fn summary(conditions: Vec<Value>, word: Word, message: &str) -> [(String, Value
     [
         ("conditions", Value::Array(conditions)),
         ("status", json!(word)),
-        ("message", json!(message)),
+        ("message", json!(cut(message))),
     ]
     .map(|(field, value)| (field.to_owned(), value))
 }
@@ -197,7 +214,7 @@ fn sum(verdicts: &[Verdict], required: &[&'static str]) -> (Word, String, String
 
 fn condition(kind: &str, word: Word, reason: &str, message: &str) -> Value {
     let status = if word == Word::Ready { "True" } else { "False" };
-    json!({"type": kind, "status": status, "reason": reason, "message": message})
+    json!({"type": kind, "status": status, "reason": reason, "message": cut(message)})
 }
 
 fn find<'a>(conditions: &'a [Value], kind: &Value) -> Option<&'a Value> {
@@ -291,6 +308,34 @@ mod tests {
         assert_eq!(report.status["status"], "Error");
         assert_eq!(report.status["conditions"][2]["type"], "Ready");
         assert_eq!(report.status["conditions"][2]["reason"], "WriteFailed");
+    }
+
+    /// 5,000 unknown settings made a status that etcd did not take, so that nothing at all was told.
+    #[test]
+    fn a_message_has_a_bound_and_says_that_it_was_cut() {
+        let long = format!("settings {} are not known", "ä".repeat(40_000));
+        let status = status(vec![Verdict::error("Configured", "Invalid", long.clone())]);
+        let failure = Failure {
+            condition: "Configured",
+            reason: "WriteFailed",
+            message: long,
+        };
+        let told = report(&Value::Null, 1, &status, &[failure], at(1)).unwrap();
+        let conditions = told.status["conditions"].as_array().unwrap();
+        let messages = conditions.iter().map(|condition| &condition["message"]);
+        for message in messages.chain([&told.status["message"]]) {
+            let message = message.as_str().unwrap();
+            assert!(message.len() <= MAX_MESSAGE, "{}", message.len());
+            assert!(
+                message.starts_with("settings ä") && message.ends_with('…')
+                    || message == "Not Running"
+            );
+        }
+        let live = Value::Object(told.status);
+        assert_eq!(conditions_of(&live).len(), 2);
+        assert_eq!(report(&live, 1, &status, &[], at(2)), None);
+        let whole = "a".repeat(MAX_MESSAGE);
+        assert_eq!(cut(&whole), whole);
     }
 
     #[test]
