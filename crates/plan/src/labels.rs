@@ -44,6 +44,8 @@ pub const APPLIED: &str = "internal.spanwire.io/applied";
 pub const NUDGE: &str = "internal.spanwire.io/nudge";
 /// Annotation of the pod template: digest of `bootstrap.json`.
 pub const BOOTSTRAP: &str = "internal.spanwire.io/bootstrap";
+/// Annotation of the pod template: uid of the ServiceAccount, once it is younger than the Deployment.
+pub const ACCOUNT: &str = "internal.spanwire.io/service-account";
 /// Annotation on a Certificate, set by a person: any new value asks for a new key.
 pub const RENEW: &str = "internal.spanwire.io/renew";
 /// Annotation on a Secret: the value of [`RENEW`] that it was made for.

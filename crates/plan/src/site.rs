@@ -168,7 +168,7 @@ impl Making {
         }
         self.stage(false, settle([access::local_service(shape)], world));
         let deployments = told.configs.iter().map(|config| {
-            deployment::deployment(config.child.name(), &config.bootstrap(), shape, env)
+            deployment::deployment(config.child.name(), &config.bootstrap(), shape, world, env)
         });
         self.stage(false, settle(deployments, world));
         for act in order::second_router(shape, world) {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use spanwire_plan::labels;
 use spanwire_plan::names;
 use spanwire_plan::plan::ObjectKind::{
-    ConfigMap, Deployment, Link, Pod, RouterAccess, Secret, Site,
+    ConfigMap, Deployment, Link, Pod, RouterAccess, Secret, ServiceAccount, Site,
 };
 
 fn site(spec: &Value) -> Cluster {
@@ -57,6 +57,29 @@ fn position(cluster: &Cluster, from: usize, word: &str) -> usize {
         .skip(from)
         .position(|entry| entry == word);
     position.unwrap_or_else(|| panic!("no {word:?} in {:#?}", &cluster.log[from..]))
+}
+
+/// Its token is good for the account that it was started with, not for another one of that name.
+#[test]
+fn a_pod_whose_account_was_made_anew_is_made_anew_and_no_other() {
+    let template = |cluster: &Cluster| {
+        let deployment = cluster.world.deployments.get(names::ROUTER).unwrap();
+        let spec = deployment.spec.as_ref().unwrap();
+        serde_json::to_value(&spec.template).unwrap()
+    };
+    let mut cluster = site(&json!({}));
+    let before = template(&cluster);
+    cluster.wait(60);
+    cluster.settle();
+    assert_eq!(template(&cluster), before);
+    cluster.delete(ServiceAccount, names::ROUTER);
+    cluster.settle();
+    let after = template(&cluster);
+    assert_ne!(after, before);
+    cluster.wait(60);
+    cluster.apply(Site, "west", &json!({"linkAccess": "none"}));
+    cluster.settle();
+    assert_eq!(template(&cluster), after);
 }
 
 #[test]

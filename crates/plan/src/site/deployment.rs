@@ -25,6 +25,7 @@ use crate::env::Env;
 use crate::plan::{Child, ObjectKind};
 use crate::settle::child;
 use crate::site::shape::Shape;
+use crate::world::World;
 use crate::{labels, names};
 
 /// Container of the router process.
@@ -56,17 +57,27 @@ pub(crate) fn router_labels() -> BTreeMap<String, String> {
 }
 
 /// The Deployment of a group. `bootstrap` is the digest of what its router reads at the start.
-pub(crate) fn deployment(group: &str, bootstrap: &str, shape: &Shape<'_>, env: &Env<'_>) -> Child {
+pub(crate) fn deployment(
+    group: &str,
+    bootstrap: &str,
+    shape: &Shape<'_>,
+    world: &World,
+    env: &Env<'_>,
+) -> Child {
     let mut pod_labels = router_labels();
     pod_labels.insert(labels::GROUP.to_owned(), group.to_owned());
+    let mut annotations = labels::map([
+        ("prometheus.io/port", "9090"),
+        ("prometheus.io/scrape", "true"),
+        (labels::BOOTSTRAP, bootstrap),
+    ]);
+    if let Some(account) = younger_account(group, shape, world) {
+        annotations.insert(labels::ACCOUNT.to_owned(), account.to_owned());
+    }
     let template = PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(pod_labels),
-            annotations: Some(labels::map([
-                ("prometheus.io/port", "9090"),
-                ("prometheus.io/scrape", "true"),
-                (labels::BOOTSTRAP, bootstrap),
-            ])),
+            annotations: Some(annotations),
             ..ObjectMeta::default()
         }),
         spec: Some(pod(group, shape, env)),
@@ -97,6 +108,15 @@ pub(crate) fn deployment(group: &str, bootstrap: &str, shape: &Shape<'_>, env: &
         status: None,
     };
     child(ObjectKind::Deployment, &deployment)
+}
+
+/// The uid of the pods' account if it is younger than their Deployment. The token of a pod is good for the account that it
+/// was started with, not for another one of that name: the pods are made anew, or they could never report again.
+fn younger_account<'w>(group: &str, shape: &Shape<'_>, world: &'w World) -> Option<&'w str> {
+    let account = &world.service_accounts.get(shape.service_account)?.metadata;
+    let deployment = &world.deployments.get(group)?.metadata;
+    let is_younger = account.creation_timestamp > deployment.creation_timestamp;
+    account.uid.as_deref().filter(|_| is_younger)
 }
 
 fn pod(group: &str, shape: &Shape<'_>, env: &Env<'_>) -> PodSpec {
