@@ -1,12 +1,17 @@
 //! What do the real kubelet and a router's containers do when things come late, change at once, or die?
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use spanwire_e2e::kubectl::condition;
 use spanwire_e2e::processes::{self, ROUTER};
 use spanwire_e2e::scenario::{self, FAULTLESS};
 use spanwire_e2e::scene::{self, Scene, ours, text};
-use spanwire_e2e::{tally, wait};
+use spanwire_e2e::{rest, tally, wait};
+
+/// Longer than the first pauses between two nudges.
+const REST: Duration = Duration::from_secs(10);
 
 fn rewrites() -> usize {
     let is_full = std::env::var_os("SPANWIRE_FULL").is_some();
@@ -134,6 +139,26 @@ fn rewritten_again_and_again_the_router_ends_as_wanted() -> Result<()> {
         let tally = scenario.tally()?;
         ensure!(tally == FAULTLESS, "{tally:?}");
         Ok(())
+    })
+}
+
+#[test]
+fn an_account_that_was_made_anew_silences_nobody() -> Result<()> {
+    scene::play("pod-account", |scene| {
+        scene.apply([ours("Site", "west", &json!({}))])?;
+        scene.holds("site", "west", "Ready")?;
+        scene.delete("serviceaccount", "skupper-router")?;
+        // Ready only once an adaptor says that the port is open, which the old pod no longer can.
+        let access = json!({
+            "accessType": "local",
+            "generateTlsCredentials": true,
+            "tlsCredentials": "late",
+            "roles": [{"name": "inter-router", "port": 55690}],
+        });
+        scene.apply([ours("RouterAccess", "late", &access)])?;
+        scene.holds("routeraccess", "late", "Ready")?;
+        rest::reached(scene.bed, &[&scene.namespace])?;
+        rest::lasts(scene.bed, &[&scene.namespace], REST)
     })
 }
 
