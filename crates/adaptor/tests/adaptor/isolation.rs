@@ -214,11 +214,13 @@ fn a_port_that_is_taken_is_told_and_had_when_it_is_free() {
     );
     assert!(client::find(&pod.router.management, "listener", "a").is_none());
     assert!(client::find(&pod.router.management, "listener", "b").is_some());
+    assert!(report.listeners.keys().eq(["b"]), "{:?}", report.listeners);
     eventually("the pod is ready all the same", || pod.is_ready());
     drop(taken);
-    pod.reported("the port is had", &revision, |report| {
+    let report = pod.reported("the port is had", &revision, |report| {
         report.refused.is_empty()
     });
+    assert_eq!(report.listeners["a"], port);
     assert!(client::find(&pod.router.management, "listener", "a").is_some());
 }
 
