@@ -19,6 +19,7 @@ use spanwire_plan::report::Failure;
 use spanwire_plan::settle::{self, FIELD_MANAGER};
 use spanwire_plan::{Plan, labels};
 
+use crate::dying::{Dying, GOING};
 use crate::error::{CallServer, within};
 use crate::pki::{MakeCredential, ReadSigner};
 use crate::redeem::Pool;
@@ -35,6 +36,8 @@ pub struct Workshop {
     pub pool: Pool,
     /// Where writes are counted.
     pub metrics: Arc<Metrics>,
+    /// Where nothing is made.
+    pub dying: Dying,
 }
 
 /// What came of a plan's acts.
@@ -90,6 +93,9 @@ pub enum CarryOut {
         /// Its key.
         file: String,
     },
+    /// Nothing is made where it would be refused.
+    #[error("{GOING}")]
+    NamespaceGoes,
     /// The CA's Secret cannot sign.
     #[error(transparent)]
     ReadSigner(#[from] ReadSigner),
@@ -105,7 +111,10 @@ impl CarryOut {
     fn is_stale(&self) -> bool {
         match self {
             Self::CallServer(error) => error.is_stale(),
-            Self::FindOwn { .. } | Self::CopySource(_) | Self::CopyFile { .. } => true,
+            Self::FindOwn { .. }
+            | Self::CopySource(_)
+            | Self::CopyFile { .. }
+            | Self::NamespaceGoes => true,
             _ => false,
         }
     }
@@ -137,6 +146,10 @@ impl Workshop {
     async fn try_stage(&self, stage: &Stage, outcome: &mut Outcome) {
         let answers = join_all(stage.acts.iter().map(|act| self.try_act(act))).await;
         for (act, answer) in stage.acts.iter().zip(answers) {
+            if matches!(answer, Err(CarryOut::NamespaceGoes)) {
+                outcome.stale = true;
+                continue;
+            }
             let result = if answer.is_ok() {
                 Done::ok
             } else {
@@ -173,6 +186,9 @@ impl Workshop {
     }
 
     async fn try_act(&self, act: &Act) -> Result<(), CarryOut> {
+        if made(act).is_some_and(|child| !self.dying.admits(child.namespace())) {
+            return Err(CarryOut::NamespaceGoes);
+        }
         match act {
             Act::Create(child) => self.create(child).await,
             Act::Apply(child, live)
@@ -206,7 +222,13 @@ impl Workshop {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        match within(api.create(&params, &object)).await.map(Wiped::from) {
+        // What is copied or signed takes a while.
+        if self.dying.has_refused(child.namespace()) {
+            return Err(CarryOut::NamespaceGoes);
+        }
+        let answer = within(api.create(&params, &object)).await.map(Wiped::from);
+        self.dying.hear(child.namespace(), &answer);
+        match answer {
             Ok(_) => return Ok(()),
             Err(error) if error.reason() == "AlreadyExists" => {}
             Err(error) => return Err(error.into()),
@@ -307,6 +329,15 @@ impl Workshop {
 fn object(child: &Child) -> Result<DynamicObject, CallServer> {
     serde_json::from_value(child.object.clone())
         .map_err(|error| kube::Error::SerdeError(error).into())
+}
+
+/// What an act makes anew.
+fn made(act: &Act) -> Option<&Child> {
+    match act {
+        Act::Create(child) => Some(child),
+        Act::Issue(order) if order.live.is_none() => Some(&order.secret),
+        _ => None,
+    }
 }
 
 /// What an act is counted as.

@@ -156,6 +156,10 @@ impl Shell {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Duration>, Trouble> {
+        let dying = &self.workshop.dying;
+        if dying.knows(namespace) && is_bare(&self.stores.world(namespace)) {
+            dying.forget(namespace);
+        }
         let Some(world) = self.stores.world_for(K::KIND, namespace, name) else {
             return Ok(None);
         };
@@ -331,6 +335,17 @@ async fn guarded<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T,
         Ok(Err(panic)) => Err(Trouble::Panic(words(panic.as_ref()))),
         Err(_) => Err(Trouble::TooLong(PASS)),
     }
+}
+
+/// Whether nobody asks for anything in this namespace.
+fn is_bare(world: &World) -> bool {
+    world.sites.is_empty()
+        && world.links.is_empty()
+        && world.router_accesses.is_empty()
+        && world.secured_accesses.is_empty()
+        && world.certificates.is_empty()
+        && world.access_grants.is_empty()
+        && world.access_tokens.is_empty()
 }
 
 fn key<K: Kind>(object: &PartialObjectMeta<K>) -> Key {

@@ -34,14 +34,32 @@ impl CallServer {
 
     /// Whether the World that the call was planned on is not the world any more: the watch will bring the news.
     pub fn is_stale(&self) -> bool {
-        let message = match self {
-            Self::Refused(kube::Error::Api(status)) => status.message.as_str(),
-            _ => "",
-        };
         self.code() == Some(409) && self.reason() != "AlreadyExists"
             || self.code() == Some(404)
-            || self.code() == Some(403) && message.contains("because it is being terminated")
-            || self.code() == Some(422) && message.contains("metadata.uid")
+            || self.is_of_dying()
+            || self.code() == Some(422) && self.message().contains("metadata.uid")
+    }
+
+    /// Whether the object was not made because its namespace is being deleted, or is gone.
+    pub fn is_of_dying(&self) -> bool {
+        match self.code() {
+            Some(403) => self.message().contains("because it is being terminated"),
+            Some(404) => match self {
+                Self::Refused(kube::Error::Api(status)) => status
+                    .details
+                    .as_ref()
+                    .is_some_and(|details| details.kind == "namespaces"),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    fn message(&self) -> &str {
+        match self {
+            Self::Refused(kube::Error::Api(status)) => &status.message,
+            _ => "",
+        }
     }
 
     /// Whether the object would not be valid.

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod controllers;
 pub mod door;
 pub mod driver;
+pub mod dying;
 pub mod error;
 pub mod facts;
 pub mod grants;

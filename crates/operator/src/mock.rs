@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     None,
     /// It is refused with this code, and nothing is done.
     Refuse(u16),
+    /// It is refused as in a namespace that is being deleted.
+    NamespaceGoes,
     /// It is done, and the answer is lost.
     LoseAnswer,
     /// It is done, and the answer is this code.
@@ -116,6 +118,10 @@ impl ApiServer {
         match fault {
             Fault::None => answer(self.state().answer(&call, &body)),
             Fault::Refuse(code) => answer(refusal(code, "Fault")),
+            Fault::NamespaceGoes => answer(refusal(
+                403,
+                "unable to create new content in namespace a because it is being terminated",
+            )),
             Fault::LoseAnswer => {
                 self.state().answer(&call, &body);
                 Err("connection reset")

@@ -18,6 +18,7 @@ use spanwire_plan::plan::{Code, Event};
 use spanwire_plan::report::{Report, cut};
 use spanwire_plan::settle::FIELD_MANAGER;
 
+use crate::dying::Dying;
 use crate::error::{CallServer, within};
 
 /// Characters of a code that we make. It begins with a letter, so that unquoted YAML stays a string; 24 of these are
@@ -30,11 +31,12 @@ const CODE_LENGTH: usize = 24;
 pub struct Publisher {
     client: Client,
     recorder: Recorder,
+    dying: Dying,
 }
 
 impl Publisher {
     /// A publisher that signs events as `controller`, instance `instance`.
-    pub fn new(client: Client, controller: &str, instance: &str) -> Self {
+    pub fn new(client: Client, controller: &str, instance: &str, dying: Dying) -> Self {
         let reporter = Reporter {
             controller: controller.to_owned(),
             instance: Some(instance.to_owned()),
@@ -42,6 +44,7 @@ impl Publisher {
         Self {
             recorder: Recorder::new(client.clone(), reporter),
             client,
+            dying,
         }
     }
 
@@ -80,6 +83,10 @@ impl Publisher {
 
     /// Publishes an event. One that is lost is lost: the status says what is true.
     pub async fn announce(&self, about: &ObjectReference, event: &Event) {
+        let namespace = about.namespace.as_deref().unwrap_or_default();
+        if !self.dying.admits(namespace) {
+            return;
+        }
         let announced = Announced {
             type_: if event.warning {
                 EventType::Warning
@@ -91,7 +98,9 @@ impl Publisher {
             action: event.reason.clone(),
             secondary: None,
         };
-        if let Err(error) = within(self.recorder.publish(&announced, about)).await {
+        let answer = within(self.recorder.publish(&announced, about)).await;
+        self.dying.hear(namespace, &answer);
+        if let Err(error) = answer {
             tracing::debug!(%error, reason = event.reason, "Lost an event");
         }
     }

@@ -30,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
 use crate::clock::Clock;
+use crate::dying::{Dying, GOING};
 use crate::error::within;
 use crate::lease::Leading;
 use crate::telemetry::{Metrics, Redeemed};
@@ -68,6 +69,7 @@ struct Shared {
     leading: Leading,
     metrics: Arc<Metrics>,
     report: Report,
+    dying: Dying,
     places: Semaphore,
     tasks: TaskTracker,
     state: Mutex<State>,
@@ -92,6 +94,7 @@ impl Pool {
         leading: Leading,
         metrics: Arc<Metrics>,
         report: Report,
+        dying: Dying,
     ) -> Self {
         Self(Arc::new(Shared {
             client,
@@ -100,6 +103,7 @@ impl Pool {
             leading,
             metrics,
             report,
+            dying,
             places: Semaphore::new(PLACES),
             tasks: TaskTracker::new(),
             state: Mutex::default(),
@@ -208,6 +212,10 @@ impl Shared {
     /// How it went; none where there is nothing to tell: the token is another one now, or gone, or this replica does not
     /// lead any more and has not sent the code.
     async fn outcome(&self, redeem: &Redeem) -> Option<Outcome> {
+        // The answer could not be stored, and a claim would be lost with it.
+        if self.dying.knows(&redeem.namespace) {
+            return Some(unreachable_now(GOING));
+        }
         let api: Api<Seen<AccessToken>> = Api::namespaced(self.client.clone(), &redeem.namespace);
         let token = match within(api.get(&redeem.token)).await {
             Ok(token) => token,
@@ -244,10 +252,12 @@ impl Shared {
             Ok(received) => received,
             Err(error) => return Some(Outcome::AnswerRefused(message(&error.to_string()))),
         };
-        Some(match store::store(&self.client, redeem, &received).await {
-            Ok(()) => Outcome::Stored,
-            Err(error) => unreachable_now(&error.to_string()),
-        })
+        Some(
+            match store::store(&self.client, redeem, &received, &self.dying).await {
+                Ok(()) => Outcome::Stored,
+                Err(error) => unreachable_now(&error.to_string()),
+            },
+        )
     }
 
     /// How often this generation of the token has been tried, this time included.
@@ -294,4 +304,4 @@ fn result(outcome: &Outcome) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

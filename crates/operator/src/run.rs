@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::controllers;
 use crate::door::Door;
 use crate::driver::Shell;
+use crate::dying::Dying;
 use crate::lease::Lease;
 use crate::publish::Publisher;
 use crate::redeem::{self, Pool};
@@ -82,6 +83,7 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         &args.identity,
     );
     let (leads, leading) = (lease.changes(), lease.leading());
+    let dying = Dying::default();
     let pool = {
         let policy = redeem::Policy {
             allow_loopback: args.allow_loopback_tokens,
@@ -97,11 +99,17 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
             leading,
             metrics.clone(),
             report,
+            dying.clone(),
         )
     };
     let redemptions = pool.clone();
     let mut serving = JoinSet::new();
-    let publisher = Arc::new(Publisher::new(client.clone(), &config.name, &args.identity));
+    let publisher = Arc::new(Publisher::new(
+        client.clone(),
+        &config.name,
+        &args.identity,
+        dying.clone(),
+    ));
     if config.grants {
         let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, args.grant_server_port));
         let listener = TcpListener::bind(address)
@@ -123,6 +131,7 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
             client: client.clone(),
             pool,
             metrics: metrics.clone(),
+            dying,
         },
         publisher,
         config,

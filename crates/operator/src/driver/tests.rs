@@ -20,6 +20,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::controllers::{self, KINDS};
+use crate::dying::Dying;
 use crate::redeem::{Policy, Pool};
 use crate::stores::{Bells, Queues, Scope, Watches};
 
@@ -175,16 +176,18 @@ fn shell(server: &Server) -> (Arc<Shell>, watch::Sender<Option<Instant>>, Queues
         leading.clone(),
         metrics.clone(),
         Arc::new(|_, _| {}),
+        Dying::default(),
     );
     let workshop = Workshop {
         client: client.clone(),
         pool,
         metrics: metrics.clone(),
+        dying: Dying::default(),
     };
     let shell = Shell::new(
         Arc::new(Stores::new("home", bells)),
         workshop,
-        Arc::new(Publisher::new(client, "spanwire", "me")),
+        Arc::new(Publisher::new(client, "spanwire", "me", Dying::default())),
         Config::default(),
         clock,
         leading,
@@ -281,6 +284,21 @@ async fn a_status_that_is_not_taken_is_told_less_and_less_often() {
     assert_eq!(passes, 10);
     let key = (ObjectKind::Site, "a".to_owned(), "west".to_owned());
     assert_eq!(bounded(&shell.failures).get(&key), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_went_is_forgotten_with_the_last_object_in_it() {
+    let (shell, _until, _queues) = shell(&Server::default());
+    let dying = &shell.workshop.dying;
+    let status = kube::core::Status::failure("because it is being terminated", "Forbidden");
+    let refusal = kube::Error::Api(Box::new(status.with_code(403)));
+    dying.hear("a", &Err::<(), _>(refusal.into()));
+    keep(&shell, "goes well", &[]);
+    shell.reconcile::<Fragile>("a", "west").await;
+    assert!(dying.knows("a"));
+    shell.stores.forget::<Seen<Site>>("a", "west");
+    shell.reconcile::<Fragile>("a", "west").await;
+    assert!(!dying.knows("a"));
 }
 
 #[tokio::test(start_paused = true)]

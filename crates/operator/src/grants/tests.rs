@@ -25,6 +25,7 @@ use zeroize::Zeroizing;
 mod secrecy;
 
 use super::*;
+use crate::dying::Dying;
 use crate::lease::Leading;
 use crate::mock::{ApiServer, Fault};
 use crate::pki::{self, Credential, Signer};
@@ -801,6 +802,7 @@ fn west(listening: &Listening, code: &str) -> West {
         leading,
         metrics,
         report,
+        Dying::default(),
     );
     West {
         api,
@@ -964,6 +966,7 @@ async fn nobody_is_dialled_who_may_not_be() {
         Leading::for_test().1,
         metrics,
         report,
+        Dying::default(),
     );
     let Outcome::Invalid(message) = west.attempt().await.outcome else {
         panic!()

@@ -11,6 +11,7 @@ use super::*;
 use crate::act::Workshop;
 use crate::controllers::KINDS;
 use crate::driver::Shell;
+use crate::dying::Dying;
 use crate::mock::{ApiServer, Call, Fault};
 use crate::publish::Publisher;
 use crate::redeem::{Policy, Pool};
@@ -206,13 +207,15 @@ async fn writes_of_a_pass(loses: fn(&Call) -> bool) -> usize {
         leading.clone(),
         metrics.clone(),
         Arc::new(|_, _| {}),
+        Dying::default(),
     );
     let workshop = Workshop {
         client: client.clone(),
         pool,
         metrics: metrics.clone(),
+        dying: Dying::default(),
     };
-    let publisher = Arc::new(Publisher::new(client, "spanwire", "me"));
+    let publisher = Arc::new(Publisher::new(client, "spanwire", "me", Dying::default()));
     let config = Config::default();
     let clock = Clock::default();
     let shell = Shell::new(stores, workshop, publisher, config, clock, leading, metrics);

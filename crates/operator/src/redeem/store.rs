@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::answer::Received;
 use crate::act::credential_data;
+use crate::dying::Dying;
 use crate::error::{CallServer, within};
 use crate::wiped::Wiped;
 
@@ -53,6 +54,7 @@ pub(super) async fn store(
     client: &Client,
     redeem: &Redeem,
     received: &Received,
+    dying: &Dying,
 ) -> Result<(), StoreAnswer> {
     let secret = secret(redeem, received)?;
     let resource = redeem.secret.kind.resource();
@@ -60,7 +62,7 @@ pub(super) async fn store(
     let until = Instant::now() + PATIENCE;
     let mut pause = PAUSE.0;
     loop {
-        let Err(error) = post(&api, redeem, &secret).await else {
+        let Err(error) = post(&api, redeem, &secret, dying).await else {
             return Ok(());
         };
         tracing::debug!(token = redeem.token, namespace = redeem.namespace, %error, "Answer not stored yet");
@@ -76,12 +78,15 @@ async fn post(
     api: &Api<DynamicObject>,
     redeem: &Redeem,
     secret: &DynamicObject,
+    dying: &Dying,
 ) -> Result<(), StoreAnswer> {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
-    let Err(error) = within(api.create(&params, secret)).await.map(Wiped::from) else {
+    let answer = within(api.create(&params, secret)).await.map(Wiped::from);
+    dying.hear(&redeem.namespace, &answer);
+    let Err(error) = answer else {
         return Ok(());
     };
     if error.reason() != "AlreadyExists" {
@@ -155,7 +160,7 @@ mod tests {
             },
             links: Vec::new(),
         };
-        let answer = store(&server.client(), &redeem("t"), &received).await;
+        let answer = store(&server.client(), &redeem("t"), &received, &Dying::default()).await;
         (answer, server.count("POST", "/secrets"))
     }
 

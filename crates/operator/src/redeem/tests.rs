@@ -8,7 +8,7 @@ use spanwire_plan::plan::{Child, ObjectKind};
 use super::*;
 use crate::mock::{ApiServer, Fault};
 
-pub(super) fn redeem(token: &str) -> Redeem {
+pub(crate) fn redeem(token: &str) -> Redeem {
     Redeem {
         namespace: "a".to_owned(),
         token: token.to_owned(),
@@ -37,6 +37,7 @@ fn pool(server: &ApiServer, leading: &Leading) -> Pool {
         leading.clone(),
         metrics,
         Arc::new(|_, _| {}),
+        Dying::default(),
     )
 }
 

@@ -13,6 +13,7 @@ use spanwire_plan::{Config, Env, World, kinds, labels};
 
 use super::*;
 use crate::clock::Clock;
+use crate::dying::Dying;
 use crate::facts;
 use crate::lease::Leading;
 use crate::mock::ApiServer;
@@ -62,12 +63,14 @@ impl Bench {
             leading,
             metrics.clone(),
             Arc::new(|_, _| {}),
+            Dying::default(),
         );
         Self {
             workshop: Workshop {
                 client,
                 pool,
                 metrics,
+                dying: Dying::default(),
             },
             api,
             config: Config {

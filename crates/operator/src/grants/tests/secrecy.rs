@@ -11,6 +11,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::*;
 use crate::act::Workshop;
 use crate::controllers::KINDS;
+use crate::dying::Dying;
 use crate::stores::{Bells, Reader, Scope, Stores, Watches};
 
 /// A code that a person has chosen.
@@ -284,11 +285,13 @@ async fn no_key_or_code_leaves_its_secret() {
         Leading::for_test().1,
         metrics.clone(),
         report,
+        Dying::default(),
     );
     let workshop = Workshop {
         client,
         pool,
         metrics: metrics.clone(),
+        dying: Dying::default(),
     };
     for plan in plans.values() {
         let outcome = workshop.carry_out(plan).await;
