@@ -52,6 +52,8 @@ enum Need {
     },
     /// Something that a person has to do.
     Refuse(Verdict),
+    /// The same, of a CA whose key is gone.
+    Lost(Verdict),
 }
 
 pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> Plan {
@@ -60,12 +62,12 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
     }
     let wish = match Wish::check(certificate) {
         Ok(wish) => wish,
-        Err(verdict) => return told(vec![verdict], None),
+        Err(verdict) => return remembering(vec![verdict], certificate),
     };
     let live = world.secrets.get(&wish.name);
     let signer = match wish
         .ca
-        .map(|ca| credential::signing(world, ca, env.now))
+        .map(|ca| trust::signer(world, ca, env.now))
         .transpose()
     {
         Ok(signer) => signer,
@@ -79,8 +81,8 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
         }
     };
     let Some(live) = live else {
-        if let Some(leaf) = authority::orphan(&wish, certificate, world) {
-            return told(vec![authority::lost(&wish, leaf, "is gone")], None);
+        if let Some(verdict) = authority::lost(&wish, certificate, world, env.now, "is gone") {
+            return lost(verdict, certificate, env.now);
         }
         let mut plan = told(vec![issuing(&wish)], None);
         let cause = (&Cause::Missing, Legacy::default());
@@ -88,6 +90,10 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
         plan.push(READY, true, vec![Act::Issue(Box::new(order))]);
         return plan;
     };
+    if trust::is_left_behind(live, world) {
+        // The collector deletes it: until then it is nobody's, and tells nothing of ours.
+        return remembering(vec![going(&wish)], certificate);
+    }
     if !owns(&certificate.metadata, &live.metadata) {
         let mut plan = told(
             vec![foreign(&wish, live, signer, world, env.now)],
@@ -98,11 +104,7 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
         return plan;
     }
     if live.metadata.deletion_timestamp.is_some() {
-        let message = format!("secret \"{}\" is being deleted", wish.name);
-        return told(
-            vec![Verdict::pending(READY, reason::PENDING, message)],
-            None,
-        );
+        return remembering(vec![going(&wish)], certificate);
     }
     let need = match signer {
         Some(ca) => leaf::need(&wish, live, ca, env),
@@ -117,6 +119,7 @@ pub(crate) fn plan(certificate: &Certificate, world: &World, env: &Env<'_>) -> P
             plan.look_again(life::wait(env.now, until));
             return plan;
         }
+        Need::Lost(verdict) => return lost(verdict, certificate, env.now),
         Need::Refuse(verdict) => {
             let mut plan = told(vec![verdict], live.certificate());
             if let Some(current) = live
@@ -337,8 +340,32 @@ fn issuing(wish: &Wish<'_>) -> Verdict {
     Verdict::pending(READY, reason::PENDING, message)
 }
 
+fn going(wish: &Wish<'_>) -> Verdict {
+    let message = format!("secret \"{}\" is being deleted", wish.name);
+    Verdict::pending(READY, reason::PENDING, message)
+}
+
+/// What is told of a CA that is lost, for as long as anybody can miss it.
+fn lost(verdict: Verdict, certificate: &Certificate, now: Timestamp) -> Plan {
+    let mut plan = remembering(vec![verdict], certificate);
+    let end = authority::remembered(certificate).and_then(|end| end.parse().ok());
+    if let Some(end) = end.filter(|end| now <= *end) {
+        plan.look_again(life::wait(now, end) + Duration::from_secs(1));
+    }
+    plan
+}
+
 fn told(verdicts: Vec<Verdict>, current: Option<&CertificateFacts>) -> Plan {
     let expiration = current.map(|current| current.not_after.to_string());
+    with_expiration(verdicts, expiration.as_deref())
+}
+
+/// The same where the Secret tells nothing. Of a CA, the status is the only memory of there having been one.
+fn remembering(verdicts: Vec<Verdict>, certificate: &Certificate) -> Plan {
+    with_expiration(verdicts, authority::remembered(certificate))
+}
+
+fn with_expiration(verdicts: Vec<Verdict>, expiration: Option<&str>) -> Plan {
     Plan::only(Status {
         verdicts,
         fields: [("expiration".to_owned(), json!(expiration))]

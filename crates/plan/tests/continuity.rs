@@ -417,6 +417,121 @@ fn a_wish_that_was_granted_once_does_not_mint_in_the_place_of_a_lost_ca() {
     assert_eq!(facts(&cluster, "one").trusted().len(), 3);
 }
 
+/// What tells a person what to do, and the value that it names.
+fn told_lost(cluster: &Cluster, ca: &str) -> String {
+    let told = cluster.condition(Certificate, ca, "Ready");
+    assert_eq!(told["reason"], "CaLost", "{told}");
+    let message = told["message"].as_str().unwrap();
+    let (_, value) = message.rsplit_once('=').unwrap();
+    value.to_owned()
+}
+
+/// All but the router's own, which no configuration that is stored can do without.
+fn delete_secrets(cluster: &mut Cluster) {
+    let secrets = cluster.world.secrets.iter();
+    let secrets: Vec<_> = secrets
+        .filter_map(|facts| facts.metadata.name.clone())
+        .collect();
+    for secret in secrets {
+        if secret != names::CREDENTIALS {
+            cluster.delete(Secret, &secret);
+        }
+    }
+}
+
+#[test]
+fn a_ca_that_went_with_its_leaves_is_not_minted_in_silence() {
+    let mut cluster = family(3600, 86_400);
+    for value in ["now", "again", "now"] {
+        delete_secrets(&mut cluster);
+        for _ in 0..3 {
+            cluster.wait(60);
+            cluster.settle();
+        }
+        assert!(cluster.world.secrets.get("ca").is_none(), "a CA was minted");
+        assert_eq!(told_lost(&cluster, "ca"), value);
+        // The operator dies in the middle of what was asked for.
+        ask(&mut cluster, "ca", value);
+        act_by_act(&mut cluster, |_| {});
+        for leaf in LEAVES {
+            assert_eq!(own(&cluster, leaf).authority_id, own(&cluster, "ca").key_id);
+        }
+    }
+}
+
+#[test]
+fn a_wish_of_before_and_junk_on_the_way_do_not_make_a_lost_ca_forgotten() {
+    let mut cluster = family(3600, 86_400);
+    ask(&mut cluster, "ca", "in spring");
+    cluster.settle();
+    for leaf in LEAVES {
+        cluster.delete(Secret, leaf);
+        cluster.delete(Certificate, leaf);
+    }
+    cluster.spoil("ca");
+    cluster.settle();
+    told_lost(&cluster, "ca");
+    cluster.delete(Secret, "ca");
+    cluster.settle();
+    told_lost(&cluster, "ca");
+    // One that nobody has named.
+    ask(&mut cluster, "ca", "in autumn");
+    cluster.settle();
+    let value = told_lost(&cluster, "ca");
+    ask(&mut cluster, "ca", &value);
+    cluster.settle();
+    assert_eq!(
+        cluster.condition(Certificate, "ca", "Ready")["status"],
+        "True"
+    );
+}
+
+#[test]
+fn a_ca_that_nobody_can_miss_is_made_anew() {
+    // It has expired since.
+    let mut cluster = family(3600, 86_400);
+    delete_secrets(&mut cluster);
+    cluster.settle();
+    told_lost(&cluster, "ca");
+    cluster.wait(86_400);
+    cluster.settle();
+    own(&cluster, "ca");
+    // It is another Certificate, under the same name.
+    delete_secrets(&mut cluster);
+    cluster.settle();
+    told_lost(&cluster, "ca");
+    cluster.delete(Certificate, "ca");
+    let spec = json!({"ca": "", "subject": "the ca", "signing": true});
+    cluster.apply(Certificate, "ca", &spec);
+    cluster.settle();
+    own(&cluster, "ca");
+}
+
+#[test]
+fn a_site_without_its_secrets_asks_for_nothing_but_the_ca_that_remote_sites_know() {
+    let mut cluster = Cluster::default();
+    cluster.apply(Site, "west", &json!({"linkAccess": "default"}));
+    cluster.settle();
+    delete_secrets(&mut cluster);
+    cluster.settle();
+    let value = told_lost(&cluster, names::SITE_CA);
+    own(&cluster, names::LOCAL_CA);
+    own(&cluster, names::LOCAL_SERVER);
+    ask(&mut cluster, names::SITE_CA, &value);
+    cluster.settle();
+    own(&cluster, names::SITE_SERVER);
+    // With it as the issuer, remote sites know that one, too.
+    cluster.apply(
+        Site,
+        "west",
+        &json!({"linkAccess": "default", "defaultIssuer": names::LOCAL_CA}),
+    );
+    cluster.settle();
+    delete_secrets(&mut cluster);
+    cluster.settle();
+    told_lost(&cluster, names::LOCAL_CA);
+}
+
 #[test]
 fn junk_in_the_place_of_a_ca_is_a_lost_ca() {
     let mut cluster = family(3600, 86_400);

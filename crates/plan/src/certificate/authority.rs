@@ -8,13 +8,13 @@ use spanwire_api::certificate::reason;
 use spanwire_api::condition::READY;
 
 use super::leaf::fingerprints;
-use super::trust::{has_issued, is_signed_by};
+use super::trust::{has_issued, is_handed_out, is_left_behind, is_signed_by};
 use super::{Need, Wish, asked, cut, life};
 use crate::env::Env;
 use crate::facts::{CertificateFacts, SecretFacts};
-use crate::labels;
 use crate::plan::{Legacy, Verdict};
 use crate::world::World;
+use crate::{labels, names};
 
 /// How many CAs before the present one are trusted at most, the newest first: a person can ask for a new one as often as
 /// there are values for an annotation.
@@ -32,11 +32,9 @@ pub(super) fn need(
         Ok(current) => current,
         Err(why) => {
             // A CA whose key is gone is lost, whatever is in its place.
-            return match orphan(wish, certificate, world) {
-                Some(leaf) => {
-                    let what = format!("holds no CA that can sign ({why})");
-                    Need::Refuse(lost(wish, leaf, &what))
-                }
+            let what = format!("holds no CA that can sign ({why})");
+            return match lost(wish, certificate, world, env.now, &what) {
+                Some(verdict) => Need::Lost(verdict),
                 None => Need::Repair {
                     why,
                     roots: BTreeSet::new(),
@@ -259,30 +257,30 @@ pub(super) fn usable(live: &SecretFacts) -> Result<&CertificateFacts, String> {
     }
 }
 
-/// A leaf that a lost CA has signed: nothing is minted silently while one lives (`design.md` §5). A person who asks for
-/// another CA takes that upon themselves, once.
-pub(super) fn orphan<'w>(
+/// What is said of a CA whose key is gone, and which nothing takes the place of silently (`design.md` §5); absent where
+/// another may: nobody can miss it, or a person has asked for another one and thereby taken that upon themselves, once.
+pub(super) fn lost(
     wish: &Wish<'_>,
     certificate: &Certificate,
-    world: &'w World,
-) -> Option<&'w str> {
+    world: &World,
+    now: Timestamp,
+    what: &str,
+) -> Option<Verdict> {
     if wish.ca.is_some() {
         return None;
     }
-    world.certificates.fitting().find_map(|leaf| {
-        let name = leaf.metadata.name.as_deref()?;
-        let secret = world.secrets.get(name)?;
-        let is_granted =
-            wish.renew.is_some() && wish.renew != secret.annotation(labels::CA_RENEWED);
-        let lives = leaf.spec.ca == wish.name
-            && leaf.metadata.uid != certificate.metadata.uid
-            && secret.certificate()?.issuer == cut(wish.subject);
-        (lives && !is_granted).then_some(name)
-    })
-}
-
-/// What is said of a CA whose key is gone.
-pub(super) fn lost(wish: &Wish<'_>, leaf: &str, what: &str) -> Verdict {
+    let mut leaves = leaves(wish, certificate, world).peekable();
+    let why = if leaves.peek().is_some() {
+        let is_granted = |leaf: &SecretFacts| {
+            wish.renew.is_some() && wish.renew != leaf.annotation(labels::CA_RENEWED)
+        };
+        let (leaf, _) = leaves.find(|(_, secret)| !is_granted(secret))?;
+        format!(" while certificates of it live (\"{leaf}\")")
+    } else if is_missed(wish, certificate, world, now) && !is_remedied(wish, certificate) {
+        ", and certificates of it may live elsewhere, as those of remote sites".to_owned()
+    } else {
+        return None;
+    };
     // Another value than the last, ready to be copied.
     let (overwrite, value) = match wish.renew.map(String::as_str) {
         None => ("", "now"),
@@ -290,12 +288,59 @@ pub(super) fn lost(wish: &Wish<'_>, leaf: &str, what: &str) -> Verdict {
         Some(_) => (" --overwrite", "now"),
     };
     let message = format!(
-        "secret \"{0}\" {what} while certificates of it live (\"{leaf}\"): restore it from a backup, or ask for a new CA \
-         with: kubectl annotate certificate {0}{overwrite} {1}={value}",
+        "secret \"{0}\" {what}{why}: restore it from a backup, or ask for a new CA with: kubectl annotate certificate \
+         {0}{overwrite} {1}={value}",
         wish.name,
         labels::RENEW
     );
-    Verdict::error(READY, reason::CA_LOST, message)
+    Some(Verdict::error(READY, reason::CA_LOST, message))
+}
+
+/// The leaves of the CA that this namespace has. Those that are left behind are on their way out.
+fn leaves<'w>(
+    wish: &'w Wish<'_>,
+    certificate: &'w Certificate,
+    world: &'w World,
+) -> impl Iterator<Item = (&'w str, &'w SecretFacts)> {
+    world.certificates.fitting().filter_map(move |leaf| {
+        let name = leaf.metadata.name.as_deref()?;
+        let secret = world.secrets.get(name)?;
+        let lives = leaf.spec.ca == wish.name
+            && leaf.metadata.uid != certificate.metadata.uid
+            && secret.certificate()?.issuer == cut(wish.subject)
+            && !is_left_behind(secret, world);
+        lives.then_some((name, secret))
+    })
+}
+
+/// Whether there was a CA that is valid still, and that others than the Certificates of this namespace may trust. What
+/// the site's local CA signs stays in the namespace, where all of it is issued anew: that one may be followed at once.
+fn is_missed(wish: &Wish<'_>, certificate: &Certificate, world: &World, now: Timestamp) -> bool {
+    let lived = remembered(certificate).is_some_and(|end| {
+        // What is no time was not written by us, and says that something was there.
+        end.parse().map_or(true, |end: Timestamp| now <= end)
+    });
+    lived && (wish.name != names::LOCAL_CA || is_handed_out(&wish.name, world))
+}
+
+/// When the CA ends that there was last. The Certificate's own status says so while the Secret does not, or not any more:
+/// one that is made anew, under the same name or not, remembers nothing.
+pub(super) fn remembered(certificate: &Certificate) -> Option<&str> {
+    let is_ca = certificate.spec.signing.unwrap_or_default();
+    let told = certificate.status.as_ref().filter(|_| is_ca)?;
+    told.expiration.as_deref()
+}
+
+/// Whether somebody has done as the Certificate's own status said. No leaf is there that could tell which wish was granted
+/// before, so that no other value counts.
+fn is_remedied(wish: &Wish<'_>, certificate: &Certificate) -> bool {
+    let told = certificate.status.iter().flat_map(|told| &told.conditions);
+    let mut lost = told.filter(|told| told.type_ == READY && told.reason == reason::CA_LOST);
+    let asked = |message: &str| {
+        let command = message.rsplit_once(labels::RENEW)?.1;
+        command.strip_prefix('=').map(str::to_owned)
+    };
+    wish.renew.is_some() && lost.any(|told| asked(&told.message).as_ref() == wish.renew)
 }
 
 fn cannot_cross(wish: &Wish<'_>, current: &CertificateFacts, why: &str) -> Verdict {

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use spanwire_api::AccessGrant;
 use spanwire_api::certificate::reason;
 use spanwire_api::condition::REMOTE_TRUST;
 
+use crate::credential::{self, Fault};
 use crate::facts::{CertificateFacts, SecretFacts};
-use crate::plan::Verdict;
+use crate::plan::{ObjectKind, Verdict};
 use crate::site::default_issuer;
 use crate::world::{World, named};
 
@@ -118,15 +120,65 @@ pub(super) fn broken(
 
 /// How many tokens were redeemed, at most, that brought the CA of before that time.
 fn redeemed(ca: &str, world: &World, since: Timestamp) -> i64 {
-    let issuer = |grant: &AccessGrant| match named(grant.spec.issuer.as_deref()) {
-        Some(issuer) => issuer == ca,
-        None => world.site().is_some_and(|site| default_issuer(site) == ca),
-    };
-    let grants = world.access_grants.fitting();
-    let old = grants.filter(|grant| {
+    let old = grants(ca, world).filter(|grant| {
         let created = grant.metadata.creation_timestamp.as_ref();
-        issuer(grant) && created.is_some_and(|time| time.0 <= since)
+        created.is_some_and(|time| time.0 <= since)
     });
     old.filter_map(|grant| grant.status.as_ref()?.redemptions)
         .fold(0, i64::saturating_add)
+}
+
+/// The grants that this CA signs for.
+fn grants<'w>(ca: &'w str, world: &'w World) -> impl Iterator<Item = &'w AccessGrant> {
+    let grants = world.access_grants.fitting();
+    grants.filter(move |grant| match named(grant.spec.issuer.as_deref()) {
+        Some(issuer) => issuer == ca,
+        None => is_default(ca, world),
+    })
+}
+
+fn is_default(ca: &str, world: &World) -> bool {
+    world.site().is_some_and(|site| default_issuer(site) == ca)
+}
+
+/// Whether this CA is one that remote sites are given.
+pub(super) fn is_handed_out(ca: &str, world: &World) -> bool {
+    is_default(ca, world) || grants(ca, world).next().is_some()
+}
+
+/// The Secret of this CA, if certificates can be signed with it, and it stays.
+pub(super) fn signer<'w>(
+    world: &'w World,
+    ca: &str,
+    now: Timestamp,
+) -> Result<&'w SecretFacts, Fault> {
+    let facts = credential::signing(world, ca, now)?;
+    if is_left_behind(facts, world) {
+        return Err(Fault {
+            reason: reason::CA_NOT_FOUND,
+            message: format!(
+                "CA \"{}/{ca}\" belongs to a certificate that is gone, and is deleted with it",
+                world.namespace
+            ),
+        });
+    }
+    Ok(facts)
+}
+
+/// Whether the garbage collector is about to delete a Secret, because the Certificate that it was made for is gone, or is
+/// another one by now. One that somebody brought has no such owner.
+pub(super) fn is_left_behind(secret: &SecretFacts, world: &World) -> bool {
+    let is_gone = |owner: &OwnerReference| {
+        let resource = ObjectKind::Certificate.resource();
+        let group = owner.api_version.split('/').next();
+        let is_certificate = owner.kind == resource.kind && group == Some(&resource.group);
+        let live = world.live(ObjectKind::Certificate, &owner.name);
+        let lives = live.is_some_and(|live| {
+            let metadata = live.metadata;
+            metadata.uid.as_ref() == Some(&owner.uid) && metadata.deletion_timestamp.is_none()
+        });
+        is_certificate && !lives
+    };
+    let owners = secret.metadata.owner_references.as_deref();
+    owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(is_gone))
 }
