@@ -7,6 +7,7 @@
 
 mod address;
 mod answer;
+mod api_server;
 mod exchange;
 mod store;
 mod target;
@@ -35,6 +36,7 @@ use crate::error::within;
 use crate::lease::Leading;
 use crate::telemetry::{Metrics, Redeemed};
 
+use api_server::ApiServers;
 use target::Target;
 
 /// How many redemptions run at once.
@@ -70,6 +72,7 @@ struct Shared {
     metrics: Arc<Metrics>,
     report: Report,
     dying: Dying,
+    api_servers: ApiServers,
     places: Semaphore,
     tasks: TaskTracker,
     state: Mutex<State>,
@@ -104,6 +107,7 @@ impl Pool {
             metrics,
             report,
             dying,
+            api_servers: ApiServers::default(),
             places: Semaphore::new(PLACES),
             tasks: TaskTracker::new(),
             state: Mutex::default(),
@@ -242,7 +246,13 @@ impl Shared {
             Ok(target) => target,
             Err(error) => return Some(Outcome::Invalid(message(&error.to_string()))),
         };
-        let exchange = exchange::exchange(&target, &code, redeem, &self.policy, &self.leading);
+        let Ok(api_servers) = self.api_servers.addresses(&self.client).await else {
+            return Some(unreachable_now(
+                "the API server could not be asked where it is",
+            ));
+        };
+        let (policy, leading) = (&self.policy, &self.leading);
+        let exchange = exchange::exchange(&target, &code, redeem, policy, &api_servers, leading);
         let answer = match timeout(EXCHANGE, exchange).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return error.outcome(),

@@ -1078,3 +1078,40 @@ async fn a_token_that_is_gone_or_another_now_is_not_redeemed() {
     );
     assert_eq!(cluster.counted(), 0);
 }
+
+/// The address that is looked up is not the only one: a balancer's, another replica's, one by a detour.
+#[tokio::test]
+async fn an_api_server_is_known_by_its_certificate_wherever_it_is_met() {
+    let listening = listening(Cluster::new(1).server()).await;
+    let hosts = ["127.0.0.1", "kubernetes", "kubernetes.default.svc"];
+    let api_server = signed(&listening.ca, &hosts);
+    listening
+        .served
+        .set(&api_server.certificate, &api_server.key)
+        .unwrap();
+    let Outcome::Invalid(message) = west(&listening, CODE).attempt().await.outcome else {
+        panic!()
+    };
+    assert_eq!(
+        message,
+        "the token's url leads to an address that may not be dialled"
+    );
+}
+
+#[tokio::test]
+async fn the_api_server_is_not_dialled_where_it_says_it_is() {
+    let listening = listening(Cluster::new(1).server()).await;
+    let mut west = west(&listening, CODE);
+    let told = json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": listening.address.to_string()}]);
+    west.api.put(
+        "/api",
+        json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": told}),
+    );
+    let Outcome::Invalid(message) = west.attempt().await.outcome else {
+        panic!()
+    };
+    assert_eq!(
+        message,
+        "the token's url leads to an address that may not be dialled"
+    );
+}

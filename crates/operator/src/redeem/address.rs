@@ -2,7 +2,7 @@
 //!
 //! Whoever may write an AccessToken chooses an address that the operator then connects to, from where the operator
 //! stands. Private networks have to be allowed, since sites are linked over them. What is never a grant server is not
-//! dialled: this machine, its link, groups, no address at all, and the API server's own address *and port* (its
+//! dialled: this machine, its link, groups, no address at all, and the API server's own addresses *and ports* (an
 //! address alone is the node's in small clusters). The check is made on addresses, after the look-up, and the
 //! address that was checked is the one that is dialled.
 
@@ -12,6 +12,7 @@ use hyper::Uri;
 use tokio::net::lookup_host;
 
 use super::Policy;
+use super::api_server::look_up;
 use super::target::{Target, TargetHost};
 
 /// The most addresses of one name that are tried.
@@ -30,6 +31,7 @@ pub(super) enum FindAddress {
 pub(super) async fn addresses(
     target: &Target,
     policy: &Policy,
+    api_servers: &[Uri],
 ) -> Result<Vec<SocketAddr>, FindAddress> {
     let found: Vec<SocketAddr> = match &target.host {
         TargetHost::Address(address) => vec![SocketAddr::new(*address, target.port)],
@@ -42,15 +44,15 @@ pub(super) async fn addresses(
     if found.is_empty() {
         return Err(FindAddress::LookUp);
     }
-    let api_server = match &policy.api_server {
-        Some(uri) => api_server(uri).await,
-        None => Vec::new(),
-    };
+    let mut taken = Vec::new();
+    for uri in policy.api_server.iter().chain(api_servers) {
+        taken.extend(look_up(uri).await);
+    }
     let allowed: Vec<SocketAddr> = found
         .into_iter()
         .filter(|address| {
             is_allowed(address.ip(), policy.allow_loopback)
-                && !api_server.iter().any(|taken| is_same(*taken, *address))
+                && !taken.iter().any(|taken| is_same(*taken, *address))
         })
         .collect();
     if allowed.is_empty() {
@@ -58,28 +60,6 @@ pub(super) async fn addresses(
     } else {
         Ok(allowed)
     }
-}
-
-/// The API server's addresses and port, as far as its name can be looked up now.
-async fn api_server(uri: &Uri) -> Vec<SocketAddr> {
-    let Some(host) = uri.host() else {
-        return Vec::new();
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = uri
-        .port_u16()
-        .unwrap_or(if uri.scheme_str() == Some("http") {
-            80
-        } else {
-            443
-        });
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return vec![SocketAddr::new(address, port)];
-    }
-    lookup_host((host, port))
-        .await
-        .map(Iterator::collect)
-        .unwrap_or_default()
 }
 
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
@@ -183,6 +163,7 @@ mod tests {
                     allow_loopback: false,
                     api_server,
                 },
+                &["https://10.9.9.9:6443".parse().unwrap()],
             )
             .await
         };
@@ -200,6 +181,12 @@ mod tests {
             found("https://10.1.2.3:9090/u", api_server).await,
             Ok(vec![other])
         );
+        // Behind that one is another.
+        assert_eq!(
+            found("https://10.9.9.9:6443/u", api_server).await,
+            Err(FindAddress::Refuse)
+        );
+        assert!(found("https://10.9.9.9/u", api_server).await.is_ok());
         assert_eq!(
             found("https://10.1.2.3/u", "https://10.1.2.3").await,
             Err(FindAddress::Refuse)
@@ -216,13 +203,13 @@ mod tests {
             .pem();
         let target = Target::parse("https://localhost:1/u", &ca, "c").unwrap();
         assert_eq!(
-            addresses(&target, &Policy::default()).await,
+            addresses(&target, &Policy::default(), &[]).await,
             Err(FindAddress::Refuse)
         );
         let open = Policy {
             allow_loopback: true,
             api_server: None,
         };
-        assert!(!addresses(&target, &open).await.unwrap().is_empty());
+        assert!(!addresses(&target, &open, &[]).await.unwrap().is_empty());
     }
 }

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::{CONTENT_ENCODING, HOST, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::{CertificateError, Error as TlsError};
 use spanwire_plan::plan::Redeem;
@@ -20,6 +20,7 @@ use tokio_rustls::client::TlsStream;
 use zeroize::Zeroizing;
 
 use super::address::{FindAddress, addresses};
+use super::api_server::is_certificate_of_one;
 use super::target::Target;
 use super::{Policy, message};
 use crate::grants::request::NONCE_HEADER;
@@ -87,9 +88,10 @@ pub(super) async fn exchange(
     code: &Zeroizing<String>,
     redeem: &Redeem,
     policy: &Policy,
+    api_servers: &[Uri],
     leading: &Leading,
 ) -> Result<Zeroizing<Vec<u8>>, Exchange> {
-    let addresses = addresses(target, policy)
+    let addresses = addresses(target, policy, api_servers)
         .await
         .map_err(|error| match error {
             FindAddress::LookUp => Exchange::Reach,
@@ -129,7 +131,14 @@ async fn connect(
         // The request is small and goes out whole.
         let _ = stream.set_nodelay(true);
         match connector.connect(target.server_name.clone(), stream).await {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => {
+                let (_, tls) = stream.get_ref();
+                let shown = tls.peer_certificates().and_then(<[_]>::first);
+                if shown.is_some_and(is_certificate_of_one) {
+                    return Err(Exchange::AllowAddress);
+                }
+                return Ok(stream);
+            }
             Err(error) => {
                 if let Some(doubt) = doubt(&error) {
                     failure = Exchange::Trust(doubt);
