@@ -45,6 +45,8 @@ const PLACES: usize = 8;
 const EXCHANGE: Duration = Duration::from_secs(10);
 /// The most tokens whose tries are counted. Beyond, counting begins anew, and with it the plan's back-off.
 const COUNTED: usize = 4096;
+/// The longest name of a token: a Link's is its name, with a dash and a digit where there are several.
+const MAX_TOKEN: usize = 253 - "-8".len();
 /// The longest message that is passed on, in characters.
 const MAX_MESSAGE: usize = 256;
 
@@ -231,6 +233,11 @@ impl Shared {
                 ));
             }
         };
+        if redeem.token.len() > MAX_TOKEN {
+            return Some(Outcome::Invalid(format!(
+                "its name is longer than {MAX_TOKEN} characters, and links are named after it: give it a shorter one"
+            )));
+        }
         // Nothing of an odd one is repeated: its code may be in it.
         let Seen::Fits(token) = token else {
             return Some(Outcome::Invalid(message("the token does not fit its type")));

@@ -120,6 +120,10 @@ impl Server {
         subject: &str,
     ) -> Result<Zeroizing<String>, Refusal> {
         let links = offer.links(name)?;
+        // A claim would be spent on what cannot be made.
+        if !links.iter().all(|link| is_name(&link.name)) {
+            return Err(Refusal::BadHeader("name"));
+        }
         let issuer = offer.issuer(grant.issuer.as_deref());
         let signer = self.signer(&grant.namespace, issuer).await?;
         let credential = self.credential(subject, signer).await.map_err(|error| {

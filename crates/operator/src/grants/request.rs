@@ -13,8 +13,8 @@ use crate::text;
 pub(crate) const NONCE_HEADER: &str = "redemption-nonce";
 /// The longest body: a code is a line of text.
 const MAX_BODY: usize = 1024;
-/// The longest name of a token: as long as an object's may be, with room for the number of a Link.
-const MAX_NAME: usize = 250;
+/// The longest name of a token: as long as an object's may be.
+const MAX_NAME: usize = 253;
 /// The longest subject. Upstream sends the site's uid.
 const MAX_SUBJECT: usize = 256;
 /// The longest nonce. Ours is a SHA-256 in hex.
@@ -163,7 +163,10 @@ mod tests {
 
     #[tokio::test]
     async fn bad_headers_are_refused_by_name() {
-        let long = "a".repeat(251);
+        let longest = "a".repeat(253);
+        let named = read(&[("name", &longest)], "").await.unwrap().name;
+        assert_eq!(named, Some(longest));
+        let long = "a".repeat(254);
         for bad in [
             "-a",
             "a-",

@@ -267,7 +267,7 @@ async fn a_right_code_gets_a_credential_and_a_link() {
 
 #[tokio::test]
 async fn each_group_of_routers_gets_a_link() {
-    let cluster = Cluster::new(1);
+    let cluster = Cluster::new(2);
     if let Some(site) = cluster.site.lock().unwrap().as_mut() {
         for endpoint in site.endpoints.clone() {
             site.endpoints.push(Endpoint {
@@ -284,6 +284,18 @@ async fn each_group_of_routers_gets_a_link() {
         .collect();
     assert_eq!(names, ["t", "t-1", "t-2"]);
     assert_eq!(documents[1]["spec"]["tlsCredentials"], "t");
+
+    // A name that leaves no room for the number costs nothing.
+    let server = cluster.server();
+    let refused = async |length| {
+        let mut request = request(CODE, "another");
+        request.name = Some("t".repeat(length));
+        let answer = server.redeem(SOURCE.parse().unwrap(), request).await;
+        answer.err()
+    };
+    assert_eq!(refused(252).await, Some(Refusal::BadHeader("name")));
+    assert_eq!(cluster.counted(), 1);
+    assert_eq!(refused(251).await, None);
 }
 
 #[tokio::test]

@@ -72,3 +72,26 @@ async fn what_was_not_begun_answers_nothing() {
     assert_eq!(shared.later(&redeem, true), None);
     assert!(shared.state().running.is_empty());
 }
+
+/// Its code would be spent on links that cannot be made.
+#[tokio::test]
+async fn a_token_whose_links_could_not_be_named_is_refused_before_it_is_sent() {
+    let (_until, leading) = Leading::for_test();
+    for (length, is_refused) in [(251, false), (252, true), (253, true)] {
+        let (server, name) = (ApiServer::new(), "t".repeat(length));
+        let path = format!("/apis/skupper.io/v2alpha1/namespaces/a/accesstokens/{name}");
+        server.put(
+            &path,
+            json!({
+                "apiVersion": "skupper.io/v2alpha1", "kind": "AccessToken",
+                "metadata": {"name": name, "namespace": "a", "uid": format!("uid of {name}"), "generation": 1},
+                "spec": {"url": "https://127.0.0.1:1/u", "code": "c", "ca": "junk"},
+            }),
+        );
+        let outcome = pool(&server, &leading).0.outcome(&redeem(&name)).await;
+        let Some(Outcome::Invalid(message)) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(message.contains("251 characters"), is_refused, "{message}");
+    }
+}
