@@ -53,7 +53,7 @@ impl ApiServers {
                     known.learn(&told.server_address);
                 }
             }
-            Err(error) if error.code().is_some_and(|code| (400..500).contains(&code)) => {
+            Err(error) if matches!(error.code(), Some(403 | 404)) => {
                 tracing::debug!(%error, "The API server does not say where it is");
             }
             // What was known is good enough.
@@ -171,7 +171,7 @@ mod tests {
             let is_away = is_away.clone();
             move |_| {
                 Fault::Refuse(if is_away.load(Ordering::Relaxed) {
-                    503
+                    429
                 } else {
                     403
                 })
