@@ -2,13 +2,14 @@
 //!
 //! *Settled* is defined, not felt: every applied child carries a digest of the wanted object, and is settled when
 //! that digest is the same **and** the wanted object is contained in the live one. So a field that somebody dropped
-//! is noticed, and what the server or somebody else added is not fought.
+//! is noticed, and what the server or somebody else added is not fought. Of the children of our own API all of the spec
+//! is ours: there, a field that we leave out says something.
 
 use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::labels;
@@ -44,11 +45,20 @@ pub fn settle(children: impl IntoIterator<Item = Child>, world: &World) -> Settl
                 child.kind.resource().kind,
                 child.name()
             ));
-        } else if live.metadata.deletion_timestamp.is_none() && !is_settled(&child, &live) {
+        } else if live.metadata.deletion_timestamp.is_none() {
+            let removal = removal(&child, &live);
+            if removal.is_empty() && is_settled(&child, &live) {
+                continue;
+            }
+            // Where there is a surplus, a merge patch is written: an apply leaves fields that another manager holds, and
+            // a null in a merge patch removes them.
+            let mut surplus = surplus(&child, &live);
+            surplus.extend(removal.keys().cloned());
             let precondition = Live {
-                surplus: surplus(&child, &live),
+                surplus,
                 ..Live::of(live.metadata)
             };
+            let child = without(child, removal);
             settling.acts.push(Act::Apply(child, precondition));
         }
     }
@@ -157,7 +167,10 @@ fn is_settled(child: &Child, live: &LiveObject<'_>) -> bool {
 fn is_contained(child: &Child, live: &LiveObject<'_>) -> bool {
     let metadata = serde_json::to_value(live.metadata).unwrap_or_default();
     let files = match &live.content {
-        LiveContent::Whole(whole) => return contains(whole, &child.object),
+        LiveContent::Whole(whole) => {
+            return contains(whole, &child.object)
+                && (!is_whole(child.kind) || is_listed(&whole["spec"], &child.object["spec"]));
+        }
         LiveContent::Secret(facts) => &facts.files,
         LiveContent::ConfigMap(facts) => &facts.files,
     };
@@ -187,6 +200,86 @@ fn surplus(child: &Child, live: &LiveObject<'_>) -> Vec<String> {
             .cloned()
             .collect(),
         _ => Vec::new(),
+    }
+}
+
+/// Whether all of the spec is ours, and not only what we say of it.
+fn is_whole(kind: ObjectKind) -> bool {
+    matches!(
+        kind,
+        ObjectKind::RouterAccess | ObjectKind::SecuredAccess | ObjectKind::Certificate
+    )
+}
+
+/// The child with nulls where something of the live spec is to go. Its digest is that of what is wanted.
+fn without(mut child: Child, removal: Map<String, Value>) -> Child {
+    if let Some(spec) = child.object.get_mut("spec") {
+        overlay(spec, removal);
+    }
+    child
+}
+
+fn overlay(wanted: &mut Value, removal: Map<String, Value>) {
+    for (field, removal) in removal {
+        match removal {
+            Value::Object(inner) => overlay(&mut wanted[field], inner),
+            null => wanted[field] = null,
+        }
+    }
+}
+
+/// Whether the lists of a spec that is wholly ours have no further items.
+fn is_listed(live: &Value, wanted: &Value) -> bool {
+    let lists = wanted.as_object().into_iter().flatten();
+    lists
+        .filter_map(|(field, wanted)| Some((wanted.as_array()?, live.get(field)?.as_array()?)))
+        .all(|(wanted, live)| wanted.len() == live.len())
+}
+
+/// A null for each field of the live spec that is not wanted; none where the spec is not wholly ours.
+fn removal(child: &Child, live: &LiveObject<'_>) -> Map<String, Value> {
+    let LiveContent::Whole(live) = &live.content else {
+        return Map::new();
+    };
+    if !is_whole(child.kind) {
+        return Map::new();
+    }
+    let mut removal = unwanted(&live["spec"], &child.object["spec"]);
+    if child.kind == ObjectKind::RouterAccess {
+        // Settings that somebody else gave it stay.
+        removal.remove("settings");
+        removal.remove("options");
+    }
+    removal
+}
+
+fn unwanted(live: &Value, wanted: &Value) -> Map<String, Value> {
+    let mut removal = Map::new();
+    for (field, live) in live.as_object().into_iter().flatten() {
+        match wanted.get(field) {
+            Some(wanted @ Value::Object(_)) => {
+                let inner = unwanted(live, wanted);
+                if !inner.is_empty() {
+                    removal.insert(field.clone(), Value::Object(inner));
+                }
+            }
+            None | Some(Value::Null) if !is_blank(live) => {
+                removal.insert(field.clone(), Value::Null);
+            }
+            _ => {}
+        }
+    }
+    removal
+}
+
+/// Whether a field says no more than if it were not there.
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
     }
 }
 
@@ -263,6 +356,110 @@ mod tests {
             &wanted
         ));
         assert!(!contains(&json!({}), &wanted));
+    }
+
+    fn access(kind: ObjectKind, spec: &Value) -> Child {
+        let owner = json!({"apiVersion": "skupper.io/v2alpha1", "kind": "Site", "name": "west", "uid": "west"});
+        let metadata = json!({"name": "a", "namespace": "west", "ownerReferences": [owner]});
+        Child {
+            kind,
+            object: json!({"metadata": metadata, "spec": spec}),
+            data: std::collections::BTreeMap::new(),
+            unwanted: Vec::new(),
+        }
+    }
+
+    fn secured(more: &Value) -> Child {
+        let mut spec = json!({
+            "selector": {"component": "router"},
+            "ports": [{"name": "edge", "port": 45671, "targetPort": 45671, "protocol": "TCP"}],
+            "issuer": "ca",
+        });
+        for (field, value) in more.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        access(ObjectKind::SecuredAccess, &spec)
+    }
+
+    /// The World in which a child was applied, and its spec is that of another since.
+    fn after(applied: Child, spec: &Child) -> World {
+        let mut object = sealed(applied).object;
+        object["spec"] = spec.object["spec"].clone();
+        object["metadata"]["uid"] = json!("uid");
+        object["metadata"]["resourceVersion"] = json!("7");
+        let mut world = World::default();
+        if spec.kind == ObjectKind::SecuredAccess {
+            let object = serde_json::from_value(object).unwrap();
+            world.secured_accesses.insert(object);
+        } else {
+            let object = serde_json::from_value(object).unwrap();
+            world.router_accesses.insert(object);
+        }
+        world
+    }
+
+    #[test]
+    fn a_field_that_somebody_adds_to_a_spec_of_ours_is_removed_by_name() {
+        let wanted = secured(&json!({}));
+        let more = json!({
+            "accessType": "local",
+            "settings": {"domain": "elsewhere"},
+            "selector": {"component": "router", "app": "nobody"},
+        });
+        let world = after(wanted.clone(), &secured(&more));
+        let acts = settle([wanted], &world).acts;
+        let [Act::Apply(child, live)] = &acts[..] else {
+            panic!("{acts:?}");
+        };
+        let spec = &child.object["spec"];
+        assert_eq!(spec.get("accessType"), Some(&Value::Null));
+        assert_eq!(spec.get("settings"), Some(&Value::Null));
+        assert_eq!(
+            spec["selector"],
+            json!({"component": "router", "app": null})
+        );
+        assert_eq!(spec["issuer"], "ca");
+        assert_eq!(live.surplus, ["accessType", "selector", "settings"]);
+        let digest = &child.object["metadata"]["annotations"][labels::APPLIED];
+        assert_eq!(*digest, json!(super::digest(&secured(&json!({})))));
+    }
+
+    #[test]
+    fn an_item_that_somebody_adds_to_a_list_of_ours_is_taken_out() {
+        let wanted = secured(&json!({}));
+        let mut more = wanted.clone();
+        let ports = more.object["spec"]["ports"].as_array_mut().unwrap();
+        ports.push(json!({"name": "more", "port": 1, "targetPort": 1, "protocol": "TCP"}));
+        let world = after(wanted.clone(), &more);
+        let acts = settle([wanted], &world).acts;
+        assert!(
+            matches!(&acts[..], [Act::Apply(_, live)] if live.surplus.is_empty()),
+            "{acts:?}"
+        );
+    }
+
+    #[test]
+    fn what_says_nothing_and_settings_of_somebody_else_are_not_fought() {
+        let wanted = secured(&json!({}));
+        let blank = secured(&json!({"accessType": "", "settings": {}, "certificate": null}));
+        assert_eq!(
+            settle([wanted.clone()], &after(wanted, &blank)),
+            Settling::default()
+        );
+        let spec =
+            json!({"roles": [{"name": "edge", "port": 45671}], "tlsCredentials": "credentials"});
+        let wanted = access(ObjectKind::RouterAccess, &spec);
+        let mut more = wanted.clone();
+        more.object["spec"]["settings"] = json!({"ingressClassName": "mine"});
+        assert_eq!(
+            settle([wanted.clone()], &after(wanted.clone(), &more)),
+            Settling::default()
+        );
+        more.object["spec"]["bindHost"] = json!("127.0.0.1");
+        assert_eq!(
+            settle([wanted.clone()], &after(wanted, &more)).acts.len(),
+            1
+        );
     }
 
     #[test]
