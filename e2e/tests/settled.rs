@@ -171,6 +171,16 @@ fn damages() -> Vec<(&'static str, &'static str, Value)> {
     let nonsense = "bm9uc2Vuc2U=";
     vec![
         (
+            "securedaccess",
+            "west-peers",
+            json!({"spec": {"accessType": "local"}}),
+        ),
+        (
+            "routeraccess",
+            "skupper-router",
+            json!({"spec": {"bindHost": "127.0.0.1"}}),
+        ),
+        (
             "service",
             "skupper-router-local",
             json!({"spec": {"selector": {"skupper.io/component": "elsewhere"}}}),

@@ -155,7 +155,8 @@ pub struct Live {
     /// taken over before they can be removed by an apply.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub take_over: bool,
-    /// Keys of the live `data` that are not wanted any more.
+    /// Keys of the live `data` that are not wanted any more, or fields of a `spec` that is wholly ours and holds more:
+    /// an apply would leave them to whoever holds them, so a merge patch is written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub surplus: Vec<String>,
 }
