@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use spanwire_e2e::bed::Bed;
 use spanwire_e2e::images::Profile;
 use spanwire_e2e::namespace::Namespaces;
@@ -47,7 +47,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "--bench",
             bench,
         ]);
-        command::watched(&mut cargo, WITHIN, |line| println!("{line}"))?;
+        let child = cargo.spawn().context("start cargo")?;
+        ensure!(
+            command::wait(child, "cargo bench", WITHIN)?.success(),
+            "cargo bench failed"
+        );
     }
 
     println!("\n── {} sites, one after the other", args.sites);
