@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::bed::Bed;
 use crate::census::Census;
-use crate::kubectl::has_condition;
+use crate::kubectl::{Kubectl, has_condition};
 use crate::namespace::Namespaces;
 use crate::tally::Tally;
 use crate::{command, wait, workspace};
@@ -43,6 +43,15 @@ pub fn linked(prefix: &str, test: impl FnOnce(&Bed, &Scenario<'_>) -> Result<()>
     scenario.links()?;
     test(bed, &scenario)?;
     namespaces.passed()
+}
+
+/// The uid of the one router pod of a namespace.
+pub(crate) fn router_pod(kubectl: &Kubectl, namespace: &str) -> Result<String> {
+    let selector = "--selector=skupper.io/component=router";
+    let pods = kubectl.items(&["pods", selector, "--namespace", namespace])?;
+    ensure!(pods.len() == 1, "{} router pods in {namespace}", pods.len());
+    let uid = pods[0]["metadata"]["uid"].as_str();
+    uid.map(str::to_owned).context("a uid")
 }
 
 impl<'a> Scenario<'a> {
@@ -80,12 +89,7 @@ impl<'a> Scenario<'a> {
 
     /// The uid of the one router pod of a namespace.
     pub fn router_pod(&self, namespace: &str) -> Result<String> {
-        let selector = "--selector=skupper.io/component=router";
-        let kubectl = self.bed.kubectl();
-        let pods = kubectl.items(&["pods", selector, "--namespace", namespace])?;
-        ensure!(pods.len() == 1, "{} router pods in {namespace}", pods.len());
-        let uid = pods[0]["metadata"]["uid"].as_str();
-        uid.map(str::to_owned).context("a uid")
+        router_pod(&self.bed.kubectl(), namespace)
     }
 
     /// How often routers started and ended.

@@ -26,6 +26,14 @@ pub struct Scene {
     pub namespace: String,
 }
 
+/// Set where the long versions are asked for.
+pub const FULL: &str = "SPANWIRE_FULL";
+
+/// Whether the long versions are asked for.
+pub fn is_full() -> bool {
+    std::env::var_os(FULL).is_some()
+}
+
 /// Calls `test` with a namespace that is deleted afterwards, and described first if the test fails.
 pub fn play(namespace: &str, test: impl FnOnce(&Scene) -> Result<()>) -> Result<()> {
     let bed = Bed::shared()?;
@@ -144,6 +152,24 @@ impl Scene {
             waits.push(waited);
         }
         bail!("it was written after {waits:.1?}, and should within {limit:?}")
+    }
+
+    /// Deletes a leaf's Secret, as often as [`Scene::is_prompt`] tries, and fails unless it is back within `limit` with
+    /// another key from the same CA.
+    pub fn leaf_comes_back(&self, name: &str, limit: Duration) -> Result<()> {
+        self.is_prompt(name, limit, || {
+            let before = self.get("secret", name)?;
+            self.delete("secret", name)?;
+            let after = self.wait(
+                "the Secret to be back",
+                WITHIN,
+                ("secret", name),
+                |secret| secret["metadata"]["uid"] != before["metadata"]["uid"],
+            )?;
+            ensure!(after["data"]["ca.crt"] == before["data"]["ca.crt"]);
+            ensure!(after["data"]["tls.key"] != before["data"]["tls.key"]);
+            Ok(())
+        })
     }
 
     /// How long our last write of an object came after the first of a person since the mark.

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::audit::{Mark, Request};
 use crate::bed::Bed;
 use crate::processes::{self, Process, ROUTER};
+use crate::scenario;
 use crate::scene::ours;
 
 const WITHIN: Duration = Duration::from_mins(1);
@@ -76,15 +77,8 @@ pub fn time_site(bed: &Bed, namespace: &str) -> Result<Times> {
 
 /// Gives the RouterAccess of [`time_site`] another port, and watches it open: from our write of the configuration on.
 pub fn time_change(bed: &Bed, namespace: &str, port: u16) -> Result<Duration> {
-    let pods = [
-        "pods",
-        "--selector=skupper.io/component=router",
-        "--namespace",
-        namespace,
-    ];
-    let pods = bed.kubectl().items(&pods)?;
-    let uid = pods.first().and_then(|pod| pod["metadata"]["uid"].as_str());
-    let router = processes::of_pod(uid.context("a router pod")?, &ROUTER)?;
+    let pod = scenario::router_pod(&bed.kubectl(), namespace)?;
+    let router = processes::of_pod(&pod, &ROUTER)?;
     let mark = bed.audit().mark()?;
     let roles = json!([{"name": "inter-router", "port": port}]);
     let patch = json!({"spec": {"roles": roles}}).to_string();

@@ -54,17 +54,7 @@ fn a_certificate_gets_its_secret() -> Result<()> {
 fn a_deleted_leaf_is_back_at_once_from_the_same_ca() -> Result<()> {
     scene::play("certificate-deleted", |scene| {
         make(scene)?;
-        scene.is_prompt("leaf", BACK_WITHIN, || {
-            let before = scene.get("secret", "leaf")?;
-            scene.delete("secret", "leaf")?;
-            let leaf = ("secret", "leaf");
-            let after = scene.wait("the Secret to be back", scene::WITHIN, leaf, |secret| {
-                secret["metadata"]["uid"] != before["metadata"]["uid"]
-            })?;
-            ensure!(after["data"]["ca.crt"] == before["data"]["ca.crt"]);
-            ensure!(after["data"]["tls.key"] != before["data"]["tls.key"]);
-            Ok(())
-        })?;
+        scene.leaf_comes_back("leaf", BACK_WITHIN)?;
         scene.holds("certificate", "leaf", "Ready").map(drop)
     })
 }

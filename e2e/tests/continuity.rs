@@ -48,16 +48,7 @@ fn a_link_stays_up_while_its_server_certificate_is_deleted() -> Result<()> {
         let west = &pair.west;
         let ca = west.get("secret", CA)?;
         let version = pair.version()?;
-        west.is_prompt(SERVER, BACK_WITHIN, || {
-            let before = west.get("secret", SERVER)?;
-            west.delete("secret", SERVER)?;
-            let after = west.wait("it again", scene::WITHIN, ("secret", SERVER), |secret| {
-                secret["metadata"]["uid"] != before["metadata"]["uid"]
-            })?;
-            ensure!(after["data"]["ca.crt"] == before["data"]["ca.crt"]);
-            ensure!(after["data"]["tls.key"] != before["data"]["tls.key"]);
-            Ok(())
-        })?;
+        west.leaf_comes_back(SERVER, BACK_WITHIN)?;
         ensure!(west.get("secret", CA)?["metadata"] == ca["metadata"]);
         pair.has_left(&version)?;
         pair.never_broke()

@@ -18,11 +18,7 @@ use spanwire_e2e::wait;
 
 /// How often two sites are made from nothing.
 fn rounds() -> usize {
-    if is_full() { 20 } else { 3 }
-}
-
-fn is_full() -> bool {
-    std::env::var_os("SPANWIRE_FULL").is_some()
+    if scene::is_full() { 20 } else { 3 }
 }
 
 #[test]

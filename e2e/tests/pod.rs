@@ -14,8 +14,7 @@ use spanwire_e2e::{rest, tally, wait};
 const REST: Duration = Duration::from_secs(10);
 
 fn rewrites() -> usize {
-    let is_full = std::env::var_os("SPANWIRE_FULL").is_some();
-    if is_full { 100 } else { 20 }
+    if scene::is_full() { 100 } else { 20 }
 }
 
 #[test]

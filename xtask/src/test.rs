@@ -12,7 +12,7 @@ use serde_json::Value;
 use spanwire_e2e::bed::{self, Bed};
 use spanwire_e2e::cluster::Cluster;
 use spanwire_e2e::images::Profile;
-use spanwire_e2e::{command, skip, tools, workspace};
+use spanwire_e2e::{command, scene, skip, tools, workspace};
 
 use crate::progress::Steps;
 use crate::raise;
@@ -244,7 +244,7 @@ impl Batch {
             cargo.env(bed::VARIABLE, file);
         }
         if args.full {
-            cargo.env("SPANWIRE_FULL", "1");
+            cargo.env(scene::FULL, "1");
         }
         if args.bless {
             cargo.env("BLESS", "1");
