@@ -113,11 +113,9 @@ mod tests {
     use spanwire_plan::plan::{Act, Status};
 
     use super::*;
-    use crate::act::Workshop;
-    use crate::clock::Clock;
     use crate::lease::Leading;
     use crate::mock::{ApiServer, Fault};
-    use crate::redeem::{Policy, Pool, tests::redeem};
+    use crate::redeem::tests::redeem;
     use crate::telemetry::Metrics;
 
     /// A namespace that was deleted while a site was made in it got up to 74 refused requests.
@@ -133,21 +131,7 @@ mod tests {
         });
         let (_until, leading) = Leading::for_test();
         let (metrics, dying) = (Arc::new(Metrics::new("0")), Dying::default());
-        let pool = Pool::new(
-            server.client(),
-            Clock::default(),
-            Policy::default(),
-            leading,
-            metrics.clone(),
-            Arc::new(|_, _| {}),
-            dying.clone(),
-        );
-        let workshop = Workshop {
-            client: server.client(),
-            pool,
-            metrics,
-            dying: dying.clone(),
-        };
+        let workshop = crate::mock::workshop(server.client(), leading, metrics, dying.clone());
         let mut plan = Plan::only(Status::default());
         for stage in [["a", "b", "c"], ["d", "e", "f"]] {
             let acts = stage.map(|name| Act::Create(redeem(name).secret));

@@ -13,6 +13,37 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
+use crate::act::Workshop;
+use crate::clock::Clock;
+use crate::dying::Dying;
+use crate::lease::Leading;
+use crate::redeem::{Policy, Pool};
+use crate::telemetry::Metrics;
+
+/// A workshop whose redemptions nobody hears of.
+pub(crate) fn workshop(
+    client: Client,
+    leading: Leading,
+    metrics: Arc<Metrics>,
+    dying: Dying,
+) -> Workshop {
+    let pool = Pool::new(
+        client.clone(),
+        Clock::default(),
+        Policy::default(),
+        leading,
+        metrics.clone(),
+        Arc::new(|_, _| {}),
+        dying.clone(),
+    );
+    Workshop {
+        client,
+        pool,
+        metrics,
+        dying,
+    }
+}
+
 /// An API server in memory; clones share it.
 #[derive(Clone)]
 pub(crate) struct ApiServer(Arc<Mutex<State>>);

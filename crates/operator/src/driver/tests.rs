@@ -21,7 +21,6 @@ use tower::service_fn;
 use super::*;
 use crate::controllers::{self, KINDS};
 use crate::dying::Dying;
-use crate::redeem::{Policy, Pool};
 use crate::stores::{Bells, Queues, Scope, Watches};
 
 /// What nobody may read in a status.
@@ -169,21 +168,12 @@ fn shell(server: &Server) -> (Arc<Shell>, watch::Sender<Option<Instant>>, Queues
     let (until, leading) = Leading::for_test();
     let (client, clock) = (server.client(), Clock::default());
     let metrics = Arc::new(Metrics::new("0"));
-    let pool = Pool::new(
+    let workshop = crate::mock::workshop(
         client.clone(),
-        clock,
-        Policy::default(),
         leading.clone(),
         metrics.clone(),
-        Arc::new(|_, _| {}),
         Dying::default(),
     );
-    let workshop = Workshop {
-        client: client.clone(),
-        pool,
-        metrics: metrics.clone(),
-        dying: Dying::default(),
-    };
     let shell = Shell::new(
         Arc::new(Stores::new("home", bells)),
         workshop,

@@ -8,13 +8,11 @@ use spanwire_plan::{Config, Seen};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::act::Workshop;
 use crate::controllers::KINDS;
 use crate::driver::Shell;
 use crate::dying::Dying;
 use crate::mock::{ApiServer, Call, Fault};
 use crate::publish::Publisher;
-use crate::redeem::{Policy, Pool};
 use crate::stores::{Bells, Stores};
 use crate::telemetry::Metrics;
 
@@ -200,21 +198,12 @@ async fn writes_of_a_pass(loses: fn(&Call) -> bool) -> usize {
     .unwrap();
     stores.keep(certificate);
     let (client, metrics) = (server.client(), Arc::new(Metrics::new("0")));
-    let pool = Pool::new(
+    let workshop = crate::mock::workshop(
         client.clone(),
-        Clock::default(),
-        Policy::default(),
         leading.clone(),
         metrics.clone(),
-        Arc::new(|_, _| {}),
         Dying::default(),
     );
-    let workshop = Workshop {
-        client: client.clone(),
-        pool,
-        metrics: metrics.clone(),
-        dying: Dying::default(),
-    };
     let publisher = Arc::new(Publisher::new(client, "spanwire", "me", Dying::default()));
     let config = Config::default();
     let clock = Clock::default();

@@ -12,13 +12,11 @@ use spanwire_plan::plan::Act;
 use spanwire_plan::{Config, Env, World, kinds, labels};
 
 use super::*;
-use crate::clock::Clock;
 use crate::dying::Dying;
 use crate::facts;
 use crate::lease::Leading;
 use crate::mock::ApiServer;
 use crate::pki::{client_credential, pem};
-use crate::redeem::{Policy, Pool};
 use crate::telemetry::Metrics;
 
 const SECRETS: &str = "/api/v1/namespaces/west/secrets";
@@ -54,24 +52,9 @@ impl Bench {
     fn new(leaf_seconds: i64, ca_seconds: i64) -> Self {
         let api = ApiServer::new();
         let metrics = Arc::new(Metrics::new("0"));
-        let client = api.client();
         let (_until, leading) = Leading::for_test();
-        let pool = Pool::new(
-            client.clone(),
-            Clock::default(),
-            Policy::default(),
-            leading,
-            metrics.clone(),
-            Arc::new(|_, _| {}),
-            Dying::default(),
-        );
         Self {
-            workshop: Workshop {
-                client,
-                pool,
-                metrics,
-                dying: Dying::default(),
-            },
+            workshop: crate::mock::workshop(api.client(), leading, metrics, Dying::default()),
             api,
             config: Config {
                 leaf_seconds,
