@@ -33,7 +33,8 @@ use tracing::{error, info, warn};
 /// The pause before a task that panicked starts anew.
 const RESTART: Duration = Duration::from_secs(1);
 
-#[tokio::main(worker_threads = 2)]
+// One thread: there is little to do, and what each thread has to itself of the heap costs more.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     telemetry::log(&args.log);

@@ -16,7 +16,7 @@ use fe2o3_amqp::types::primitives::{OrderedMap, SimpleValue, Value};
 use fe2o3_amqp::{Connection, Receiver, Sender, Session};
 use serde_json::Value as Json;
 use spanwire_router::diff::Change;
-use spanwire_router::entity::{Entity, EntityType, SslProfile};
+use spanwire_router::entity::{Entity, EntityId, EntityType, SslProfile};
 use std::fmt::Display;
 use std::future::Future;
 use std::net::Shutdown;
@@ -92,8 +92,7 @@ impl Management {
             .source()
             .as_ref()
             .and_then(|source| source.address.clone());
-        let reply_to =
-            reply_to.ok_or_else(|| AskRouter::ReadReply("it made no reply address".to_owned()))?;
+        let reply_to = reply_to.ok_or_else(|| malformed("it made no reply address"))?;
         let sender = Sender::attach(&mut session, "requests", "$management")
             .await
             .map_err(lost)?;
@@ -124,12 +123,12 @@ impl Management {
         &mut self,
         management_name: &str,
         attributes: &[&str],
-    ) -> Result<Vec<Row>, AskRouter> {
+    ) -> Result<Rows, AskRouter> {
         let properties = [
             ("operation", "QUERY".into()),
             ("entityType", management_name.into()),
         ];
-        rows(self.ask(&properties, columns(attributes)).await?)
+        Rows::read(self.ask(&properties, columns(attributes)).await?)
     }
 
     /// A page of the entities of a type, for types whose number follows the traffic. Only those
@@ -143,14 +142,31 @@ impl Management {
         management_name: &str,
         attributes: &[&str],
         page: i32,
-    ) -> Result<Vec<Row>, AskRouter> {
+    ) -> Result<Rows, AskRouter> {
         let properties = [
             ("operation", "QUERY".into()),
             ("entityType", management_name.into()),
             ("offset", page.saturating_mul(PAGE).into()),
             ("count", PAGE.into()),
         ];
-        rows(self.ask(&properties, columns(attributes)).await?)
+        Rows::read(self.ask(&properties, columns(attributes)).await?)
+    }
+
+    /// The attributes of one entity, if the router has it.
+    ///
+    /// # Errors
+    /// See [`AskRouter`].
+    pub(crate) async fn read(&mut self, id: &EntityId) -> Result<Option<Row>, AskRouter> {
+        let properties = [
+            ("operation", "READ".into()),
+            ("type", id.entity_type.management_name().into()),
+            ("name", id.name.as_str().into()),
+        ];
+        match self.ask(&properties, Value::Map(OrderedMap::new())).await {
+            Ok(body) => row(body).map(Some),
+            Err(AskRouter::Refuse { status: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes one change.
@@ -253,7 +269,7 @@ fn answer(reply: Message<Body<Value>>) -> Result<Value, AskRouter> {
             _ => None,
         });
     let Some(status) = status else {
-        return Err(AskRouter::ReadReply("it has no status code".to_owned()));
+        return Err(malformed("it has no status code"));
     };
     if !(200..300).contains(&status) {
         let description = match properties.get("statusDescription") {
@@ -279,31 +295,59 @@ fn columns(names: &[&str]) -> Value {
     Value::Map(body)
 }
 
-/// The rows of a QUERY's reply: a list of names, and a list of lists of values in the same order.
-fn rows(body: Value) -> Result<Vec<Row>, AskRouter> {
-    let malformed = |what: &str| AskRouter::ReadReply(what.to_owned());
-    let Value::Map(mut body) = body else {
-        return Err(malformed("it holds no map"));
-    };
-    let mut list = |name: &str| match body.swap_remove(&Value::from(name)) {
-        Some(Value::List(list)) if list.len() <= MAX_ENTRIES => Ok(list),
-        Some(Value::List(_)) => Err(malformed("it has too many entries")),
-        _ => Err(malformed("it lacks attributeNames or results")),
-    };
-    let names: Vec<String> = list("attributeNames")?
-        .into_iter()
-        .filter_map(text)
-        .collect();
-    list("results")?
-        .into_iter()
-        .map(|row| match row {
-            Value::List(values) if values.len() == names.len() => {
-                let cells = names.iter().cloned().zip(values.into_iter().map(json));
-                Ok(cells.filter(|(_, value)| !value.is_null()).collect())
-            }
-            _ => Err(malformed("a row does not fit its columns")),
+/// The rows of a QUERY's reply. Each is made when it is asked for: thousands of them would take many
+/// times the room of the reply, or of the entities that they become.
+pub(crate) struct Rows {
+    names: Vec<String>,
+    results: std::vec::IntoIter<Value>,
+}
+
+impl Rows {
+    /// Reads a list of names, and a list of lists of values in the same order.
+    fn read(body: Value) -> Result<Self, AskRouter> {
+        let Value::Map(mut body) = body else {
+            return Err(malformed("it holds no map"));
+        };
+        let mut list = |name: &str| match body.swap_remove(&Value::from(name)) {
+            Some(Value::List(list)) if list.len() <= MAX_ENTRIES => Ok(list),
+            Some(Value::List(_)) => Err(malformed("it has too many entries")),
+            _ => Err(malformed("it lacks attributeNames or results")),
+        };
+        let names = list("attributeNames")?.into_iter().filter_map(text);
+        let (names, results) = (names.collect::<Vec<_>>(), list("results")?);
+        let fits = |row: &Value| matches!(row, Value::List(row) if row.len() == names.len());
+        if !results.iter().all(fits) {
+            return Err(malformed("a row does not fit its columns"));
+        }
+        Ok(Self {
+            names,
+            results: results.into_iter(),
         })
-        .collect()
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        let Value::List(values) = self.results.next()? else {
+            return None;
+        };
+        let cells = self.names.iter().cloned().zip(values.into_iter().map(json));
+        Some(cells.filter(|(_, value)| !value.is_null()).collect())
+    }
+}
+
+/// The body of a READ's reply.
+fn row(body: Value) -> Result<Row, AskRouter> {
+    match json(body) {
+        Json::Object(row) => Ok(row),
+        _ => Err(malformed("it holds no map")),
+    }
+}
+
+fn malformed(what: &str) -> AskRouter {
+    AskRouter::ReadReply(what.to_owned())
 }
 
 /// The body of a CREATE.
@@ -431,20 +475,20 @@ mod tests {
             Value::Null,
             Value::Bool(true),
         ]);
-        let rows = rows(table(
+        let rows = Rows::read(table(
             &["name", "cost", "sslProfile", "verifyHostname"],
             vec![row],
         ))
         .unwrap();
         assert_eq!(
-            json!(rows),
+            json!(rows.collect::<Vec<_>>()),
             json!([{ "name": "west", "cost": 1, "verifyHostname": true }])
         );
     }
 
     #[test]
     fn what_is_no_table_is_refused() {
-        let complaint = |body| rows(body).unwrap_err().to_string();
+        let complaint = |body| Rows::read(body).err().unwrap().to_string();
         assert!(complaint(Value::Null).contains("it holds no map"));
         assert!(complaint(Value::Map(OrderedMap::new())).contains("it lacks attributeNames"));
         assert!(complaint(table(&["a"], vec![Value::List(Vec::new())])).contains("does not fit"));

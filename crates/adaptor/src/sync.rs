@@ -70,6 +70,8 @@ pub(crate) struct Sync {
     record: Record,
     refusals: Refusals,
     live: Live,
+    /// Whether `live` is what this router said, but for what it accepted since.
+    knows_live: bool,
     links: BTreeMap<String, LinkReport>,
     /// Listener → the port that it has opened.
     listeners: BTreeMap<String, u16>,
@@ -100,6 +102,7 @@ impl Sync {
             record: Record::default(),
             refusals: Refusals::default(),
             live: Live::default(),
+            knows_live: false,
             links: BTreeMap::new(),
             listeners: BTreeMap::new(),
             router: RouterReport::default(),
@@ -174,12 +177,16 @@ impl Sync {
                     if self.desired.again().is_some_and(|again| again <= Instant::now()) {
                         self.read_mount();
                     }
+                    self.knows_live = false;
                     self.pass(router).await?;
                     resync = Instant::now() + RESYNC;
                 }
                 () = sleep_until(look) => {
                     let started = Instant::now();
-                    self.look(router).await?;
+                    if !self.look(router).await? {
+                        self.knows_live = false;
+                        self.pass(router).await?;
+                    }
                     every = if self.links.values().any(is_dialled) {
                         (every * 2).min(LOOK)
                     } else {
@@ -194,10 +201,11 @@ impl Sync {
 
     /// Learns whose management this is.
     async fn meet(&mut self, router: &mut Management) -> Result<(), AskRouter> {
-        let rows = router
+        let mut rows = router
             .query(EntityType::Router.management_name(), &["id", "mode"])
             .await?;
-        let text = |name: &str| rows.first()?.get(name)?.as_str().map(str::to_owned);
+        let own = rows.next().unwrap_or_default();
+        let text = |name: &str| own.get(name)?.as_str().map(str::to_owned);
         self.router.id = text("id");
         self.router.mode = match text("mode").as_deref() {
             Some("interior") => Some(Mode::Interior),
@@ -205,10 +213,12 @@ impl Sync {
             Some("standalone") => Some(Mode::Standalone),
             _ => None,
         };
-        let live = pass::read(router, &[]).await?;
-        self.close_listeners_without_port(router, &live).await?;
+        self.record = Record::default();
+        self.refusals.clear();
+        self.read_live(router).await?;
         // A new process has nothing but its bootstrap; one that has more is the one that we knew.
-        let is_known = self.router.starts > 0 && live.iter().any(|(id, _)| is_managed(id));
+        let is_known = self.router.starts > 0 && self.live.iter().any(|(id, _)| is_managed(id));
+        self.close_listeners_without_port(router).await?;
         if !is_known {
             if self.router.starts > 0 {
                 self.router.exits += 1;
@@ -216,8 +226,6 @@ impl Sync {
             self.router.starts += 1;
             self.lose_links();
         }
-        self.record = Record::default();
-        self.refusals.clear();
         info!(
             id = self.router.id,
             starts = self.router.starts,

@@ -4,6 +4,7 @@
 //! of `[type, attributes]` (`facts/skupper-v2.md` §3.1).
 
 use crate::entity::{Entity, EntityType};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -96,11 +97,14 @@ impl Document {
         if json.len() > MAX_DOCUMENT {
             return Err(ParseDocument::LimitSize { size: json.len() });
         }
-        let entries: Vec<(String, Map<String, Value>)> =
+        // One after the other: as JSON values, thousands of entries take several times their room.
+        let entries: Vec<&RawValue> =
             serde_json::from_slice(json).map_err(ParseDocument::ReadJson)?;
         let mut names = BTreeSet::new();
         let mut entities = Vec::with_capacity(entries.len());
-        for (index, (type_name, attributes)) in entries.into_iter().enumerate() {
+        for (index, entry) in entries.into_iter().enumerate() {
+            let (type_name, attributes): (String, Map<String, Value>) =
+                serde_json::from_str(entry.get()).map_err(ParseDocument::ReadJson)?;
             let Some(entity_type) = EntityType::from_short_name(&type_name) else {
                 return Err(ParseDocument::KnowType {
                     entity_type: type_name,

@@ -7,6 +7,7 @@
 //! and with it goes a link and every stream on it (`facts/order.md` C7).
 
 use crate::entity::{Entity, EntityId, EntityType, SslProfile};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 mod equal;
@@ -33,26 +34,30 @@ pub fn is_managed(id: &EntityId) -> bool {
     }
 }
 
-/// What a router should have.
+/// What a router should have. It borrows what a document says: a router may have thousands of
+/// entities, and this is made anew for each pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    entities: BTreeMap<EntityId, Entity>,
+pub struct Wanted<'a> {
+    entities: BTreeMap<EntityId, Cow<'a, Entity>>,
     held: BTreeSet<EntityId>,
 }
 
-impl Wanted {
+impl<'a> Wanted<'a> {
     /// The listeners and connectors of a document's entities, with profiles as they are on disk.
     ///
     /// A document names profiles and cannot know where a good version of one lies, so its own
     /// `sslProfile` entries are not looked at. A user of a profile that is neither here nor in the
     /// router waits: what the router has under its name stays as it is.
-    pub fn new(entities: &[Entity], profiles: impl IntoIterator<Item = SslProfile>) -> Self {
+    pub fn new(entities: &'a [Entity], profiles: impl IntoIterator<Item = SslProfile>) -> Self {
         let users = entities
             .iter()
             .filter(|entity| is_user(entity.entity_type()))
-            .cloned();
+            .map(Cow::Borrowed);
+        let profiles = profiles
+            .into_iter()
+            .map(|profile| Cow::Owned(Entity::SslProfile(profile)));
         let all = users
-            .chain(profiles.into_iter().map(Entity::SslProfile))
+            .chain(profiles)
             .filter_map(|entity| entity.id().map(|id| (id, entity)))
             .filter(|(id, _)| is_managed(id))
             .collect();
@@ -72,12 +77,14 @@ impl Wanted {
 
     /// The entity of this name that is wanted.
     pub fn get(&self, id: &EntityId) -> Option<&Entity> {
-        self.entities.get(id)
+        self.entities.get(id).map(Cow::as_ref)
     }
 
     /// All that is wanted, profiles first.
     pub fn iter(&self) -> impl Iterator<Item = (&EntityId, &Entity)> {
-        self.entities.iter()
+        self.entities
+            .iter()
+            .map(|(id, entity)| (id, entity.as_ref()))
     }
 }
 
@@ -118,6 +125,15 @@ impl Live {
     /// All that the router has.
     pub fn iter(&self) -> impl Iterator<Item = (&EntityId, &Entity)> {
         self.entities.iter()
+    }
+
+    /// Notes what the router answered when it was asked for one entity: none, if it has none of that
+    /// name.
+    pub fn learn(&mut self, id: EntityId, entity: Option<Entity>) {
+        match entity {
+            Some(entity) => self.entities.insert(id, entity),
+            None => self.entities.remove(&id),
+        };
     }
 
     /// What the router has after a change that it accepted.
@@ -212,7 +228,7 @@ impl Change {
 ///
 /// A change that cannot be made as things stand (its profile does not exist, its name is taken by
 /// something held) is left out, with whatever depends on it; the rest is not touched by that.
-pub fn diff(wanted: &Wanted, live: &Live) -> Vec<Change> {
+pub fn diff(wanted: &Wanted<'_>, live: &Live) -> Vec<Change> {
     let mut walk = Walk::new(wanted, live);
     walk.delete_unwanted_users();
     walk.delete_unused_profiles();
@@ -230,7 +246,7 @@ const fn is_user(entity_type: EntityType) -> bool {
 
 /// The router as it will be after the changes so far.
 struct Walk<'a> {
-    wanted: &'a Wanted,
+    wanted: &'a Wanted<'a>,
     live: &'a Live,
     /// Profiles that some wanted entity names, whether or not it can have it yet.
     named: BTreeSet<&'a str>,
@@ -242,7 +258,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(wanted: &'a Wanted, live: &'a Live) -> Self {
+    fn new(wanted: &'a Wanted<'a>, live: &'a Live) -> Self {
         let mut uses = BTreeMap::new();
         for profile in live.entities.values().filter_map(Entity::ssl_profile) {
             *uses.entry(profile).or_default() += 1;
@@ -251,9 +267,8 @@ impl<'a> Walk<'a> {
             wanted,
             live,
             named: wanted
-                .entities
-                .values()
-                .filter_map(Entity::ssl_profile)
+                .iter()
+                .filter_map(|(_, entity)| entity.ssl_profile())
                 .collect(),
             names: live
                 .entities
@@ -292,7 +307,7 @@ impl<'a> Walk<'a> {
     }
 
     fn create_and_update_profiles(&mut self) {
-        for (id, entity) in &self.wanted.entities {
+        for (id, entity) in self.wanted.iter() {
             let Entity::SslProfile(profile) = entity else {
                 continue;
             };
@@ -330,7 +345,6 @@ impl<'a> Walk<'a> {
     fn replaceable(&self, entity_type: EntityType) -> Vec<(&'a EntityId, &'a Entity, &'a Entity)> {
         let of_type = self
             .wanted
-            .entities
             .iter()
             .filter(|(id, _)| id.entity_type == entity_type);
         of_type
@@ -342,7 +356,7 @@ impl<'a> Walk<'a> {
     }
 
     fn create_missing_users(&mut self) {
-        for (id, entity) in &self.wanted.entities {
+        for (id, entity) in self.wanted.iter() {
             let is_missing = !self.live.entities.contains_key(id);
             if is_user(id.entity_type)
                 && is_missing

@@ -171,7 +171,7 @@ fn consistent(entities: Vec<Entity>) -> Vec<Entity> {
     entities.into_iter().filter(exists).collect()
 }
 
-fn wanted(entities: &[Entity]) -> Wanted {
+fn wanted(entities: &[Entity]) -> Wanted<'_> {
     let profiles: Vec<SslProfile> = entities
         .iter()
         .filter_map(|entity| match entity {
@@ -212,7 +212,7 @@ fn attainable(entities: Vec<Entity>, live: &Live) -> Vec<Entity> {
     )
 }
 
-fn assert_arrived(router: &Router, start: &Live, wanted: &Wanted) {
+fn assert_arrived(router: &Router, start: &Live, wanted: &Wanted<'_>) {
     for (id, entity) in wanted.iter() {
         let live = router.live.get(id);
         assert!(
@@ -241,7 +241,8 @@ proptest! {
         live in live(),
         entities in entities(),
     ) {
-        let wanted = wanted(&attainable(entities, &live));
+        let entities = attainable(entities, &live);
+        let wanted = wanted(&entities);
         let mut router = Router { live: live.clone() };
         for change in diff(&wanted, &live) {
             router.make(&change);
@@ -256,7 +257,8 @@ proptest! {
         entities in entities(),
         cuts in vec(any::<Index>(), 1..4),
     ) {
-        let wanted = wanted(&attainable(entities, &live));
+        let entities = attainable(entities, &live);
+        let wanted = wanted(&entities);
         let mut router = Router { live: live.clone() };
         for cut in cuts {
             let changes = diff(&wanted, &router.live);
@@ -280,8 +282,8 @@ proptest! {
             router.make(&change);
         }
         prop_assert_eq!(diff(&all, &router.live), []);
-        let attainable = wanted(&attainable(entities, &live));
-        for (id, entity) in attainable.iter() {
+        let attainable = attainable(entities.clone(), &live);
+        for (id, entity) in wanted(&attainable).iter() {
             // A user that waits for its profile keeps the one that it has, whose name is then not
             // free.
             let is_blocked = router.live.iter().any(|(other, _)| other.name == id.name && other != id);
@@ -315,7 +317,7 @@ proptest! {
     #[test]
     fn a_router_that_has_what_is_wanted_is_left_alone(entities in entities()) {
         let entities = attainable(entities, &Live::default());
-        prop_assert_eq!(diff(&wanted(&entities), &Live::new(entities)), []);
+        prop_assert_eq!(diff(&wanted(&entities), &Live::new(entities.clone())), []);
     }
 }
 
@@ -340,7 +342,7 @@ fn files(name: &str, version: &str) -> SslProfile {
     }
 }
 
-fn steps(wanted: &Wanted, live: &Live) -> Vec<String> {
+fn steps(wanted: &Wanted<'_>, live: &Live) -> Vec<String> {
     let step = |change: &Change| {
         let verb = match change {
             Change::Create(_) => "create",

@@ -10,7 +10,7 @@ use crate::clock;
 use crate::error::AskRouter;
 use crate::management::{Management, PAGE, Row};
 use serde_json::Value;
-use spanwire_router::entity::{Connector, Entity, EntityType, Role};
+use spanwire_router::entity::{Connector, Entity, EntityId, EntityType, Role};
 use spanwire_router::report::LinkReport;
 use std::collections::{BTreeMap, BTreeSet};
 use tracing::info;
@@ -37,11 +37,11 @@ impl Sync {
         }
     }
 
-    /// Looks at the links.
+    /// Looks at the links; whether the router still has each connector that it is known to have.
     ///
     /// # Errors
     /// The connection is lost or in doubt.
-    pub(super) async fn look(&mut self, router: &mut Management) -> Result<(), AskRouter> {
+    pub(super) async fn look(&mut self, router: &mut Management) -> Result<bool, AskRouter> {
         let connectors: Vec<&Connector> = self
             .desired
             .entities()
@@ -50,13 +50,14 @@ impl Sync {
             .collect();
         if connectors.is_empty() {
             self.links.clear();
-            return Ok(());
+            return Ok(true);
         }
         let neighbours = if connectors
             .iter()
             .any(|connector| connector.role == Role::InterRouter)
         {
-            neighbours(&router.query(NODE, &["id", "nextHop", "linkState"]).await?)
+            let columns = ["id", "nextHop", "linkState"];
+            neighbours(router.query(NODE, &columns).await?)
         } else {
             BTreeSet::new()
         };
@@ -68,6 +69,7 @@ impl Sync {
         // first page has them.
         for page in 0..MAX_PAGES {
             let rows = router.query_page(CONNECTION, &COLUMNS, page).await?;
+            let rows: Vec<Row> = rows.collect();
             for connector in &connectors {
                 if let Some(link) = links.get_mut(&connector.name).filter(|link| !link.up)
                     && let Some(found) = link_of(connector, &rows, &neighbours)
@@ -80,12 +82,17 @@ impl Sync {
                 break;
             }
         }
+        let mut is_whole = true;
         if links.values().any(|link| !link.up) {
             let columns = ["name", "connectionMsg"];
             let rows = router
                 .query(EntityType::Connector.management_name(), &columns)
                 .await?;
-            explain(&mut links, &rows);
+            let told = explain(&mut links, rows);
+            is_whole = connectors.iter().all(|connector| {
+                let id = EntityId::new(EntityType::Connector, &connector.name);
+                told.contains(&connector.name) || self.live.get(&id).is_none()
+            });
         }
         for (name, link) in &mut links {
             let last = self.links.get(name);
@@ -109,7 +116,7 @@ impl Sync {
             }
         }
         self.links = links;
-        Ok(())
+        Ok(is_whole)
     }
 }
 
@@ -178,11 +185,11 @@ fn link_of(
 
 /// The ids of the routers next to ours, from our own node's row. A peer's row is no proof: it
 /// outlives it by a minute.
-fn neighbours(nodes: &[Row]) -> BTreeSet<String> {
+fn neighbours(nodes: impl IntoIterator<Item = Row>) -> BTreeSet<String> {
     let own = nodes
-        .iter()
+        .into_iter()
         .find(|row| text(row, "nextHop") == Some("(self)"));
-    match own.and_then(|row| row.get("linkState")) {
+    match own.as_ref().and_then(|row| row.get("linkState")) {
         Some(Value::Array(ids)) => ids
             .iter()
             .filter_map(|id| id.as_str().map(str::to_owned))
@@ -191,16 +198,24 @@ fn neighbours(nodes: &[Row]) -> BTreeSet<String> {
     }
 }
 
-/// Adds what connectors say of their last failure to links that are not up.
-fn explain(links: &mut BTreeMap<String, LinkReport>, connectors: &[Row]) {
+/// Adds what connectors say of their last failure to links that are not up; the names of those that
+/// the router has.
+fn explain(
+    links: &mut BTreeMap<String, LinkReport>,
+    connectors: impl IntoIterator<Item = Row>,
+) -> BTreeSet<String> {
+    let mut told = BTreeSet::new();
     for row in connectors {
-        let link = text(row, "name").and_then(|name| links.get_mut(name));
+        let name = text(&row, "name").unwrap_or_default();
+        let link = links.get_mut(name);
+        told.insert(name.to_owned());
         if let Some(link) = link.filter(|link| !link.up && link.remote.is_none()) {
-            link.message = text(row, "connectionMsg")
+            link.message = text(&row, "connectionMsg")
                 .filter(|message| !message.is_empty())
                 .map(without_number);
         }
     }
+    told
 }
 
 /// `[C17] what happened` without the connection's number: it is another at each try, and what is
@@ -310,10 +325,10 @@ mod tests {
             row(json!({ "id": "east-0", "nextHop": "(self)", "linkState": ["west-0", "north-0"] })),
         ];
         assert_eq!(
-            neighbours(&nodes).into_iter().collect::<Vec<_>>(),
+            neighbours(nodes).into_iter().collect::<Vec<_>>(),
             ["north-0", "west-0"]
         );
-        assert!(neighbours(&[]).is_empty());
+        assert!(neighbours([]).is_empty());
     }
 
     #[test]
@@ -322,7 +337,8 @@ mod tests {
         let rows = [row(
             json!({ "name": "west", "connectionMsg": "[C17] proton:io Connection refused" }),
         )];
-        explain(&mut links, &rows);
+        let told = explain(&mut links, rows);
+        assert_eq!(told, BTreeSet::from(["west".to_owned()]));
         assert_eq!(
             links["west"].message.as_deref(),
             Some("proton:io Connection refused")

@@ -27,21 +27,23 @@ const TYPES: [EntityType; 3] = [
 /// More are a circle.
 const MAX_CHANGES: u32 = 8;
 
+/// The most entities that are read back one by one. For more it takes fewer questions to ask for all.
+const MAX_READS: usize = 16;
+
 /// What the router has, as far as these entities tell it apart from what is wanted.
-pub(super) async fn read(router: &mut Management, wanted: &[Entity]) -> Result<Live, AskRouter> {
+async fn read(router: &mut Management, wanted: &[Entity]) -> Result<Live, AskRouter> {
     let mut entities = Vec::new();
     for entity_type in TYPES {
         // A router does not answer a question that names an attribute it lacks: others are had by
         // asking for all.
-        let has_others =
-            |entity: &Entity| entity.entity_type() == entity_type && !entity.other().is_empty();
-        let columns = if wanted.iter().any(has_others) {
+        let is_of_type = |entity: &&Entity| entity.entity_type() == entity_type;
+        let columns = if wanted.iter().filter(is_of_type).any(has_others) {
             &[]
         } else {
             entity_type.fields()
         };
         let rows = router.query(entity_type.management_name(), columns).await?;
-        entities.extend(rows.into_iter().filter_map(|row| entity(entity_type, row)));
+        entities.extend(rows.filter_map(|row| entity(entity_type, row)));
     }
     Ok(Live::new(entities))
 }
@@ -54,7 +56,9 @@ impl Sync {
     pub(super) async fn pass(&mut self, router: &mut Management) -> Result<(), AskRouter> {
         let now = Instant::now();
         self.settled = false;
-        self.read_live(router).await?;
+        if !self.knows_live || self.desired.entities().iter().any(has_others) {
+            self.read_live(router).await?;
+        }
         if !self.desired.is_known() {
             return Ok(());
         }
@@ -83,7 +87,7 @@ impl Sync {
             }
         }
         if !made.is_empty() {
-            self.read_live(router).await?;
+            self.read_back(router, made.into_keys().collect()).await?;
             self.compare(now);
         }
         self.refusals.expire(now);
@@ -102,15 +106,21 @@ impl Sync {
     pub(super) async fn close_listeners_without_port(
         &mut self,
         router: &mut Management,
-        live: &Live,
     ) -> Result<(), AskRouter> {
-        for (id, entity) in live.iter().filter(|(id, _)| is_managed(id)) {
-            if let Entity::Listener(listener) = entity
-                && !probe::opens(listener).await
-            {
+        let managed = self.live.iter().filter(|(id, _)| is_managed(id));
+        let listeners = managed.filter_map(|(id, entity)| match entity {
+            Entity::Listener(listener) => Some((id.clone(), listener.clone())),
+            _ => None,
+        });
+        for (id, listener) in listeners.collect::<Vec<_>>() {
+            if !probe::opens(&listener).await {
                 self.health.beat();
-                match router.change(&Change::Delete(id.clone())).await {
-                    Ok(()) => warn!(listener = id.name, "Deleted a listener without a port"),
+                let removal = Change::Delete(id.clone());
+                match router.change(&removal).await {
+                    Ok(()) => {
+                        self.live.apply(&removal);
+                        warn!(listener = id.name, "Deleted a listener without a port");
+                    }
                     Err(AskRouter::Refuse {
                         status,
                         description,
@@ -127,15 +137,50 @@ impl Sync {
         Ok(())
     }
 
-    async fn read_live(&mut self, router: &mut Management) -> Result<(), AskRouter> {
-        let live = read(router, self.desired.entities()).await?;
-        let doubted = self.record.doubted(&live);
-        self.live = live.doubting(doubted);
+    /// Asks for all that the router has.
+    ///
+    /// # Errors
+    /// The connection is lost or in doubt.
+    pub(super) async fn read_live(&mut self, router: &mut Management) -> Result<(), AskRouter> {
+        // What was known goes first: there is no need of both.
+        self.live = Live::default();
+        self.live = read(router, self.desired.entities()).await?;
+        self.doubt();
+        self.knows_live = true;
         Ok(())
     }
 
+    /// Asks what became of changes.
+    async fn read_back(
+        &mut self,
+        router: &mut Management,
+        changed: Vec<EntityId>,
+    ) -> Result<(), AskRouter> {
+        if !self.knows_live || changed.len() > MAX_READS {
+            return self.read_live(router).await;
+        }
+        for id in changed {
+            match router.read(&id).await {
+                Ok(row) => {
+                    let live = row.and_then(|row| entity(id.entity_type, row));
+                    self.live.learn(id, live);
+                }
+                Err(AskRouter::Refuse { .. }) => return self.read_live(router).await,
+                Err(error) => return Err(error),
+            }
+        }
+        self.doubt();
+        Ok(())
+    }
+
+    /// Marks what the router shows and is not known to have accepted.
+    fn doubt(&mut self) {
+        let doubted = self.record.doubted(&self.live);
+        self.live = std::mem::take(&mut self.live).doubting(doubted);
+    }
+
     /// What the router should have at this time, with what was refused lately left as it is.
-    fn wanted(&self, now: Instant) -> Wanted {
+    fn wanted(&self, now: Instant) -> Wanted<'_> {
         let is_waiting = |id: &EntityId, form: &str| self.refusals.is_waiting(id, form, now);
         let choice = self.choice(now);
         let names = self.desired.profile_names().into_iter();
@@ -268,6 +313,8 @@ impl Sync {
     }
 
     fn refuse(&mut self, change: &Change, message: String) {
+        // The router may have become another than it was known as.
+        self.knows_live = false;
         if let Change::Update(profile) = change {
             // It goes on with the old values and shows the new ones.
             self.live = std::mem::take(&mut self.live).doubting([profile.name.clone()]);
@@ -304,12 +351,11 @@ impl Sync {
     /// make it anew each time would cut its link each time.
     fn compare(&mut self, now: Instant) {
         let wanted = self.wanted(now);
-        for change in diff(&wanted, &self.live) {
-            // Of a replacement the second half says in which form it is wanted.
-            let is_first_half = matches!(&change, Change::Delete(id) if wanted.get(id).is_some());
-            if !is_first_half {
-                self.shelve(&change, "the router accepted it and shows something else");
-            }
+        let mut changes = diff(&wanted, &self.live);
+        // Of a replacement the second half says in which form it is wanted.
+        changes.retain(|change| !matches!(change, Change::Delete(id) if wanted.get(id).is_some()));
+        for change in changes {
+            self.shelve(&change, "the router accepted it and shows something else");
         }
     }
 
@@ -380,6 +426,11 @@ impl Sync {
         }
         self.store.keep(&kept);
     }
+}
+
+/// Whether an entity has attributes that are not asked for unless somebody wants them.
+fn has_others(entity: &Entity) -> bool {
+    !entity.other().is_empty()
 }
 
 /// The form in which a change is refused.
