@@ -1,0 +1,429 @@
+//! Can two servers, three clients and one grant ever add up to more than N claims, or lose one for good?
+//!
+//! The protocol of `design.md` §6 as a small model, checked in every order of its steps. What may go wrong does so a
+//! bounded number of times: a server dies, a write or its answer is lost or comes late, an answer is lost or comes
+//! twice, a client asks again though it is still being served. Each step is named after the function that makes it:
+//! `redemption` and `refused` in `grants/redemption.rs`; `record`, `write` and `read_back` in `grants/ledger.rs`;
+//! `exchange` and `store` in `redeem/`.
+use std::collections::BTreeSet;
+
+use stateright::{Checker, Model, Property};
+
+/// A client, which stands for its nonce too: that is derived from its token and so never changes.
+type Client = u8;
+type Server = usize;
+
+const CLIENTS: u8 = 3;
+const SERVERS: usize = 2;
+/// Set where the long versions of tests are asked for.
+const FULL: &str = "SPANWIRE_FULL";
+
+/// What the API server has of the grant: a revision, and the claims. The counter is their number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Ledger {
+    revision: u8,
+    claims: Vec<Client>,
+}
+
+/// A JSON patch on its way to the API server. It may arrive when nobody waits for it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Patch {
+    server: Server,
+    client: Client,
+    /// The revision that it was made for.
+    revision: u8,
+}
+
+/// What a server is doing. It has one request at a time: those for one grant queue up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Work {
+    Idle,
+    /// The credential is made, and the patch is sent.
+    Writing(Client),
+    /// The fate of the patch is not known.
+    Unclear(Client),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Replica {
+    work: Work,
+    /// What it knows of the grant: by its watch, which may be late, or from its last write.
+    seen: Ledger,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Answer {
+    Granted,
+    UsedUp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    ledger: Ledger,
+    servers: [Replica; SERVERS],
+    /// Requests that no server has taken yet.
+    asked: BTreeSet<Client>,
+    patches: BTreeSet<Patch>,
+    answers: BTreeSet<(Client, Answer)>,
+    /// What each client has stored, which is final.
+    stored: [Option<Answer>; CLIENTS as usize],
+    faults: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    /// A client without an answer sends its code, with the nonce that it always sends.
+    Exchange(Client),
+    /// A server takes a request, finds the code right, makes a credential, and records the claim by what it knows: it may
+    /// know of no write but its own, or all.
+    Redemption(Server, Client, News),
+    /// The API server takes a patch, and its answer arrives if somebody waits for it.
+    Write(Patch),
+    /// A server that does not know what became of its patch asks, and records by what it hears.
+    ReadBack(Server),
+    /// A client stores its answer.
+    Store(Client, Answer),
+
+    // What may go wrong.
+    Crash(Server),
+    /// The patch is on its way, and the server is told that it failed.
+    GiveUp(Server),
+    LosePatch(Patch),
+    LoseAnswer(Client, Answer),
+    /// A client takes an answer that will come once more.
+    StoreTwice(Client, Answer),
+    /// A client asks again though it is being served.
+    ExchangeAgain(Client),
+}
+
+/// How far a server's watch has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum News {
+    Latest,
+    OnlyItsOwn,
+}
+
+/// Ways to get it wrong, so that the model is known to notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// Patches do not name the revision that they were made for.
+    Unguarded,
+    /// Claims are not remembered, so a repeat is one more.
+    Forgetful,
+    /// A write whose fate is unclear is taken for done.
+    Hopeful,
+    /// A write whose fate is unclear is taken for failed, and its client refused.
+    Hopeless,
+}
+
+/// The protocol, for a grant that allows so many redemptions.
+struct Protocol {
+    allowed: usize,
+    /// How often something goes wrong.
+    faults: u8,
+    flaw: Flaw,
+}
+
+impl World {
+    fn is_served(&self, client: Client) -> bool {
+        let is_working = self.servers.iter().any(|server| {
+            matches!(&server.work,
+                Work::Writing(served) | Work::Unclear(served) if *served == client)
+        });
+        is_working
+            || self.asked.contains(&client)
+            || self.answers.iter().any(|(to, _)| *to == client)
+    }
+
+    fn answer(&mut self, server: Server, client: Client, answer: Answer) {
+        self.servers[server].work = Work::Idle;
+        self.answers.insert((client, answer));
+    }
+
+    /// The API server's part of a write: whether it was done.
+    fn take(&mut self, patch: Patch, flaw: Flaw) -> bool {
+        self.patches.remove(&patch);
+        let is_current = patch.revision == self.ledger.revision || flaw == Flaw::Unguarded;
+        if is_current {
+            self.ledger.revision += 1;
+            self.ledger.claims.push(patch.client);
+        }
+        is_current
+    }
+
+    fn granted(&self) -> impl Iterator<Item = Client> {
+        (0..CLIENTS).filter(|client| self.stored[usize::from(*client)] == Some(Answer::Granted))
+    }
+}
+
+impl Protocol {
+    /// What a server does once it knows that a write was done.
+    fn done(world: &mut World, server: Server, client: Client) {
+        world.servers[server].seen = world.ledger.clone();
+        world.answer(server, client, Answer::Granted);
+    }
+
+    /// A claim that is there is repeated, where nothing is left it is refused, else it is written.
+    fn record(&self, world: &mut World, server: Server, client: Client, known: Ledger) {
+        let is_known = self.flaw != Flaw::Forgetful && known.claims.contains(&client);
+        let is_used_up = known.claims.len() >= self.allowed;
+        let revision = known.revision;
+        world.servers[server].seen = known;
+        if is_known {
+            world.answer(server, client, Answer::Granted);
+        } else if is_used_up {
+            world.answer(server, client, Answer::UsedUp);
+        } else {
+            world.servers[server].work = Work::Writing(client);
+            world.patches.insert(Patch {
+                server,
+                client,
+                revision,
+            });
+        }
+    }
+
+    fn unclear(&self, world: &mut World, server: Server) -> Option<()> {
+        let Work::Writing(client) = world.servers[server].work else {
+            return None;
+        };
+        match self.flaw {
+            Flaw::Hopeful => world.answer(server, client, Answer::Granted),
+            Flaw::Hopeless => world.answer(server, client, Answer::UsedUp),
+            _ => world.servers[server].work = Work::Unclear(client),
+        }
+        Some(())
+    }
+
+    /// Whether the server still waits for what becomes of this patch.
+    fn is_awaited(world: &World, patch: Patch) -> bool {
+        world.servers[patch.server].work == Work::Writing(patch.client)
+    }
+
+    fn step(&self, world: &mut World, step: &Step) -> Option<()> {
+        match *step {
+            Step::Exchange(client) | Step::ExchangeAgain(client) => {
+                world.asked.insert(client);
+            }
+            Step::Redemption(server, client, news) => {
+                world.asked.remove(&client);
+                let known = match news {
+                    News::Latest => world.ledger.clone(),
+                    News::OnlyItsOwn => world.servers[server].seen.clone(),
+                };
+                self.record(world, server, client, known);
+            }
+            Step::Write(patch) => {
+                let is_done = world.take(patch, self.flaw);
+                if Self::is_awaited(world, patch) {
+                    if is_done {
+                        Self::done(world, patch.server, patch.client);
+                    } else {
+                        self.unclear(world, patch.server)?;
+                    }
+                }
+            }
+            Step::ReadBack(server) => {
+                let Work::Unclear(client) = world.servers[server].work else {
+                    return None;
+                };
+                self.record(world, server, client, world.ledger.clone());
+            }
+            Step::Store(client, answer) => {
+                world.answers.remove(&(client, answer));
+                world.stored[usize::from(client)].get_or_insert(answer);
+            }
+            Step::Crash(server) => {
+                world.servers[server] = Replica {
+                    work: Work::Idle,
+                    seen: world.ledger.clone(),
+                };
+            }
+            Step::GiveUp(server) => self.unclear(world, server)?,
+            Step::LosePatch(patch) => {
+                world.patches.remove(&patch);
+                if Self::is_awaited(world, patch) {
+                    self.unclear(world, patch.server)?;
+                }
+            }
+            Step::LoseAnswer(client, answer) => {
+                world.answers.remove(&(client, answer));
+            }
+            Step::StoreTwice(client, answer) => {
+                world.stored[usize::from(client)].get_or_insert(answer);
+            }
+        }
+        if step.is_fault() {
+            world.faults = world.faults.checked_sub(1)?;
+        }
+        Some(())
+    }
+}
+
+impl Step {
+    fn is_fault(&self) -> bool {
+        matches!(
+            self,
+            Self::Crash(_)
+                | Self::GiveUp(_)
+                | Self::LosePatch(_)
+                | Self::LoseAnswer(..)
+                | Self::StoreTwice(..)
+                | Self::ExchangeAgain(_)
+        )
+    }
+}
+
+impl Model for Protocol {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        let idle = Replica {
+            work: Work::Idle,
+            seen: Ledger::default(),
+        };
+        vec![World {
+            ledger: Ledger::default(),
+            servers: [idle.clone(), idle],
+            asked: BTreeSet::new(),
+            patches: BTreeSet::new(),
+            answers: BTreeSet::new(),
+            stored: [None; CLIENTS as usize],
+            faults: self.faults,
+        }]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        for client in 0..CLIENTS {
+            if world.stored[usize::from(client)].is_none() {
+                steps.push(if world.is_served(client) {
+                    Step::ExchangeAgain(client)
+                } else {
+                    Step::Exchange(client)
+                });
+            }
+        }
+        for (server, replica) in world.servers.iter().enumerate() {
+            match replica.work {
+                Work::Idle => {
+                    for client in &world.asked {
+                        steps.push(Step::Redemption(server, *client, News::Latest));
+                        if replica.seen != world.ledger {
+                            steps.push(Step::Redemption(server, *client, News::OnlyItsOwn));
+                        }
+                    }
+                }
+                Work::Writing(_) => steps.push(Step::GiveUp(server)),
+                Work::Unclear(_) => steps.push(Step::ReadBack(server)),
+            }
+            if replica.work != Work::Idle {
+                steps.push(Step::Crash(server));
+            }
+        }
+        for patch in &world.patches {
+            steps.extend([Step::Write(*patch), Step::LosePatch(*patch)]);
+        }
+        for (client, answer) in &world.answers {
+            steps.extend([
+                Step::Store(*client, *answer),
+                Step::LoseAnswer(*client, *answer),
+                Step::StoreTwice(*client, *answer),
+            ]);
+        }
+        if world.faults == 0 {
+            steps.retain(|step| !step.is_fault());
+        }
+    }
+
+    fn next_state(&self, last: &World, step: Step) -> Option<World> {
+        let mut world = last.clone();
+        self.step(&mut world, &step)?;
+        (world != *last).then_some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("at most N claims", |model: &Self, world: &World| {
+                world.ledger.claims.len() <= model.allowed
+            }),
+            Property::always("a claim is counted once", |_, world: &World| {
+                let distinct: BTreeSet<_> = world.ledger.claims.iter().collect();
+                distinct.len() == world.ledger.claims.len()
+            }),
+            Property::always(
+                "nobody is granted what is not counted",
+                |_, world: &World| {
+                    world
+                        .granted()
+                        .all(|client| world.ledger.claims.contains(&client))
+                },
+            ),
+            Property::always(
+                "once all is quiet, exactly N are granted",
+                |model: &Self, world: &World| {
+                    let mut steps = Vec::new();
+                    model.actions(world, &mut steps);
+                    let is_quiet = steps
+                        .iter()
+                        .all(|step| model.next_state(world, step.clone()).is_none());
+                    let granted = world.granted().count();
+                    let refused = world
+                        .stored
+                        .iter()
+                        .filter(|stored| **stored == Some(Answer::UsedUp));
+                    !is_quiet
+                        || (granted == model.allowed
+                            && world.ledger.claims.len() == model.allowed
+                            && refused.count() == usize::from(CLIENTS) - model.allowed)
+                },
+            ),
+            // Otherwise those above would hold for a world in which nothing happens.
+            Property::sometimes(
+                "N are granted after all that may go wrong",
+                |model: &Self, world: &World| {
+                    world.faults == 0 && world.granted().count() == model.allowed
+                },
+            ),
+        ]
+    }
+}
+
+fn checked(allowed: usize, faults: u8, flaw: Flaw) -> impl Checker<Protocol> {
+    let protocol = Protocol {
+        allowed,
+        faults,
+        flaw,
+    };
+    protocol.checker().threads(2).spawn_bfs().join()
+}
+
+/// Exhaustive: every order of every step.
+#[test]
+fn two_servers_never_add_up_to_more_than_n_and_lose_none() {
+    let faults = if std::env::var_os(FULL).is_some() {
+        3
+    } else {
+        2
+    };
+    for allowed in [1, 2] {
+        let checker = checked(allowed, faults, Flaw::None);
+        checker.assert_properties();
+        let states = checker.unique_state_count();
+        println!("{allowed} allowed, {faults} faults: {states} states");
+    }
+}
+
+#[test]
+fn a_protocol_with_a_flaw_is_found_out() {
+    for (flaw, property) in [
+        (Flaw::Unguarded, "at most N claims"),
+        (Flaw::Forgetful, "a claim is counted once"),
+        (Flaw::Hopeful, "nobody is granted what is not counted"),
+        (Flaw::Hopeless, "once all is quiet, exactly N are granted"),
+    ] {
+        let found = checked(2, 1, flaw).discovery(property);
+        assert!(found.is_some(), "{flaw:?} passed for right");
+    }
+}
