@@ -74,6 +74,13 @@ impl Api {
         (paths, keys)
     }
 
+    /// Goes away for good.
+    pub(crate) fn leave(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
     /// Lets the ConfigMap be there or not.
     pub(crate) fn set_missing(&self, is_missing: bool) {
         self.seen
@@ -85,9 +92,7 @@ impl Api {
 
 impl Drop for Api {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        self.leave();
     }
 }
 

@@ -1,7 +1,8 @@
 //! Does the adaptor keep a router at what is wanted, whatever happens?
 //!
 //! Each test has an adaptor process, routers and an API server of its own, on ports and in folders
-//! of its own. The routers are stand-ins, or real ones where `SPANWIRE_SKROUTERD` names a binary.
+//! of its own. The routers are stand-ins, or real ones where `SPANWIRE_SKROUTERD` names a binary;
+//! what only these can do is skipped without one, and says so.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,6 +13,7 @@
 mod api;
 mod bed;
 mod client;
+mod echo;
 mod folder;
 mod gate;
 mod hostile;
@@ -22,5 +24,6 @@ mod pki;
 mod rotation;
 mod router;
 mod site;
+mod stream;
 mod survive;
 mod walk;

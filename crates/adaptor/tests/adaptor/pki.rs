@@ -20,12 +20,16 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new(name: &str) -> Self {
-        let mut params = params(name, &[]);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         Self {
-            issuer: CertifiedIssuer::self_signed(params, key).unwrap(),
+            issuer: CertifiedIssuer::self_signed(ca_params(name), key).unwrap(),
         }
+    }
+
+    /// The key of the CA that follows this one, signed by this one.
+    pub(crate) fn cross_certificate(&self, name: &str, next: &Self) -> String {
+        let certificate = ca_params(name).signed_by(next.issuer.key(), &self.issuer);
+        certificate.unwrap().pem()
     }
 
     /// A credential for this name, for both ends of a connection, valid for 127.0.0.1.
@@ -40,6 +44,12 @@ impl Authority {
             key: key.serialize_pem(),
         }
     }
+}
+
+fn ca_params(name: &str) -> CertificateParams {
+    let mut params = params(name, &[]);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
 }
 
 fn params(name: &str, hosts: &[&str]) -> CertificateParams {

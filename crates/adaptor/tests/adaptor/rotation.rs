@@ -54,18 +54,7 @@ fn a_rotation_of_a_listener_closes_nothing() {
     );
     let before = client::dialled(&east, sites.port);
 
-    let renewed = sites.authority.issue("west");
-    let revision = sites
-        .west
-        .folder
-        .credential("skupper-site-server", &renewed)
-        .swap();
-    let version = sites.west.folder.version("skupper-site-server");
-    sites
-        .west
-        .reported("the listener has it", &revision, |report| {
-            report.credentials.get("skupper-site-server") == Some(&version)
-        });
+    sites.rotate_west();
     let profile = client::find(&west, "sslProfile", "skupper-site-server").unwrap();
     assert_eq!(profile["ordinal"], "2");
     assert_ne!(

@@ -1,7 +1,7 @@
 //! What do tests of linked sites begin with?
 
 use crate::bed::{Pod, free_port};
-use crate::pki::Authority;
+use crate::pki::{Authority, Credential};
 use serde_json::{Value, json};
 use spanwire_router::report::Report;
 
@@ -53,13 +53,23 @@ impl Sites {
     /// Gives the router of `east` a new version of its credential.
     pub(crate) fn rotate_east(&mut self) {
         let renewed = self.authority.issue("east");
-        let revision = self.east.folder.credential("west-profile", &renewed).swap();
-        let version = self.east.folder.version("west-profile");
-        self.east
-            .reported("the new version is in force", &revision, |report| {
-                report.credentials.get("west-profile") == Some(&version)
-            });
+        rotate(&mut self.east, "west-profile", &renewed);
     }
+
+    /// Gives the router of `west` a new version of its credential.
+    pub(crate) fn rotate_west(&mut self) {
+        let renewed = self.authority.issue("west");
+        rotate(&mut self.west, "skupper-site-server", &renewed);
+    }
+}
+
+/// Gives a router a new version of a credential.
+pub(crate) fn rotate(pod: &mut Pod, profile: &str, renewed: &Credential) {
+    let revision = pod.folder.credential(profile, renewed).swap();
+    let version = pod.folder.version(profile);
+    pod.reported("the new version is in force", &revision, |report| {
+        report.credentials.get(profile) == Some(&version)
+    });
 }
 
 /// Whether the link to `west` is up.
