@@ -47,7 +47,11 @@ impl Ground<'_> {
 pub fn api_server(ground: &Ground<'_>, emulated_version: Option<&str>) -> Result<[Daemon; 2]> {
     let mut etcd = ground.start(&etcd(ground))?;
     let mut server = ground.start(&kube_apiserver(ground, emulated_version)?)?;
-    let url = format!("https://{}:6443/readyz", ground.place.address());
+    let url = format!(
+        "https://{}:{}/readyz",
+        ground.place.address(),
+        network::API_PORT
+    );
     wait::until("the API server to be ready", READY_WITHIN, || {
         etcd.check()?;
         server.check()?;
@@ -98,6 +102,7 @@ fn kube_apiserver(ground: &Ground<'_>, emulated_version: Option<&str>) -> Result
         "--etcd-servers=http://127.0.0.1:2379".to_owned(),
         format!("--bind-address={address}"),
         format!("--advertise-address={address}"),
+        format!("--secure-port={}", network::API_PORT),
         format!("--service-cluster-ip-range={}", network::SERVICES),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--enable-admission-plugins=NodeRestriction".to_owned(),

@@ -13,6 +13,7 @@ pub mod command;
 pub mod control_plane;
 pub mod credential;
 pub mod daemon;
+pub mod fault_proxy;
 pub mod history;
 pub mod image;
 pub mod images;

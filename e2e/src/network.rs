@@ -20,8 +20,12 @@ const NODES: &str = "10.201.0.0/16";
 const PODS: &str = "10.202.0.0/16";
 /// The range of Service addresses, the same inside every cluster.
 pub const SERVICES: &str = "10.203.0.0/16";
+/// The machine's own address on the bridge.
+pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 201, 0, 1);
 /// The address of Service `kubernetes`.
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 203, 0, 1);
+/// Where an API server listens.
+pub const API_PORT: u16 = 6443;
 /// Behind every other route to the same range.
 const LAST_RESORT: &str = "4096";
 const WITHIN: Duration = Duration::from_secs(10);
@@ -163,7 +167,7 @@ fn make_bridge() -> Result<()> {
         )?;
     }
     let lines = format!(
-        "address replace 10.201.0.1/16 dev {BRIDGE}\n\
+        "address replace {MACHINE}/16 dev {BRIDGE}\n\
          link set {BRIDGE} up\n\
          route replace unreachable {NODES} metric {LAST_RESORT}\n\
          route replace unreachable {PODS} metric {LAST_RESORT}\n"

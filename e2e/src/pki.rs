@@ -1,6 +1,6 @@
 //! Who may call whom? A certificate authority of the cluster's own, and a kubeconfig for each caller.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -10,9 +10,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::network;
+
+/// The name of the pair that a [`crate::fault_proxy`] shows to who calls it.
+pub const FAULT_PROXY: &str = "fault-proxy";
 
 /// The folder that holds a cluster's certificates, keys and kubeconfigs.
 #[derive(Clone, Debug)]
@@ -74,6 +77,8 @@ impl Pki {
             "apiserver-kubelet",
             &issue(&authority, "kube-apiserver", "system:masters", &[])?,
         )?;
+        let machine = [Ipv4Addr::LOCALHOST, network::MACHINE].map(|address| address.to_string());
+        pki.write_pair(FAULT_PROXY, &issue(&authority, FAULT_PROXY, "", &machine)?)?;
         let tokens = KeyPair::generate()?;
         pki.write("service-account.key", &tokens.serialize_pem())?;
         pki.write("service-account.pub", &tokens.public_key_pem())?;
@@ -87,11 +92,9 @@ impl Pki {
             let pair = issue(&authority, &name, organisation, &[])?;
             pki.write(
                 &format!("{file}.kubeconfig"),
-                &kubeconfig(address, &ca, &pair)?,
+                &kubeconfig((address, network::API_PORT).into(), &ca, &pair)?,
             )?;
-            if file == "admin" {
-                pki.write_pair(file, &pair)?;
-            }
+            pki.write_pair(file, &pair)?;
         }
         Ok(pki)
     }
@@ -104,6 +107,17 @@ impl Pki {
     /// A flag that names a file: `--client-ca-file=/…/ca.crt`.
     pub fn flag(&self, flag: &str, file: &str) -> String {
         format!("--{flag}={}", self.path(file).display())
+    }
+
+    /// Writes a kubeconfig by which a caller goes to `address` instead of to the API server, and names the file.
+    pub fn redirect(&self, caller: &str, address: SocketAddr) -> Result<String> {
+        let path = self.path(&format!("{caller}.kubeconfig"));
+        let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let mut config: Value = serde_json::from_slice(&text)?;
+        config["clusters"][0]["cluster"]["server"] = server(address).into();
+        let file = format!("{caller}-redirected.kubeconfig");
+        self.write(&file, &serde_json::to_string_pretty(&config)?)?;
+        Ok(file)
     }
 
     fn write_pair(&self, name: &str, pair: &Pair) -> Result<()> {
@@ -175,14 +189,14 @@ fn issue(
     })
 }
 
-fn kubeconfig(address: Ipv4Addr, ca: &str, pair: &Pair) -> Result<String> {
+fn kubeconfig(address: SocketAddr, ca: &str, pair: &Pair) -> Result<String> {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "spanwire",
         "contexts": [{"name": "spanwire", "context": {"cluster": "spanwire", "user": "spanwire"}}],
         "clusters": [{"name": "spanwire", "cluster": {
-            "server": format!("https://{address}:6443"),
+            "server": server(address),
             "certificate-authority-data": BASE64.encode(ca),
         }}],
         "users": [{"name": "spanwire", "user": {
@@ -191,4 +205,8 @@ fn kubeconfig(address: Ipv4Addr, ca: &str, pair: &Pair) -> Result<String> {
         }}],
     });
     Ok(serde_json::to_string_pretty(&config)?)
+}
+
+fn server(address: SocketAddr) -> String {
+    format!("https://{address}")
 }
