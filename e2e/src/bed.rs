@@ -120,7 +120,8 @@ pub fn furnish(cluster: &Cluster, archives: &[images::Archive]) -> Result<()> {
     )
 }
 
-fn own() -> Result<Cluster> {
+/// A cluster of this test program's own, with the operator in it.
+pub fn own() -> Result<Cluster> {
     let say: Say<'_> = &|_| ();
     tools::prepare(Install::Refused, say)?;
     let binaries: Binaries = binaries::control_plane(say)?;

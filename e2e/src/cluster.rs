@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::binaries::Binaries;
 use crate::control_plane::{self, Ground};
 use crate::daemon::Daemon;
+use crate::fault_proxy::{Asked, Fate, FaultProxy, Road};
 use crate::keeper::Keeper;
 use crate::kubectl::{Kubectl, has_condition};
 use crate::network::{self, Place};
@@ -143,6 +144,28 @@ impl Cluster {
     /// Brings an image archive to the node.
     pub fn import(&self, archive: &Path) -> Result<()> {
         node::import(&self.ground(), archive)
+    }
+
+    /// Starts the kubelet anew, and lets `decide` on what becomes of all that it asks from now on.
+    pub fn divert_kubelet(
+        &mut self,
+        decide: impl Fn(&Asked) -> Fate + Send + Sync + 'static,
+    ) -> Result<FaultProxy> {
+        let road = Road {
+            pki: &self.pki,
+            api_server: (self.address(), network::API_PORT).into(),
+            listen: network::MACHINE,
+            caller: Some(node::KUBELET),
+        };
+        let proxy = FaultProxy::start(road, decide)?;
+        let kubeconfig = self.pki.redirect(node::KUBELET, proxy.address())?;
+        let mut daemons = self.daemons.iter();
+        let kubelet = daemons.position(|daemon| daemon.name() == node::KUBELET);
+        let kubelet = kubelet.context("the cluster has no node")?;
+        self.daemons.swap_remove(kubelet).end()?;
+        let kubelet = node::kubelet(&self.ground(), &kubeconfig)?;
+        self.daemons.push(kubelet);
+        Ok(proxy)
     }
 
     pub fn kubectl(&self) -> Kubectl {

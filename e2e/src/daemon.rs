@@ -4,11 +4,15 @@ use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::command;
 use crate::keeper::{self, Keeper};
+use crate::processes::Process;
+
+const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// A running program; it ends with its keeper, not with this handle.
 #[derive(Debug)]
@@ -63,6 +67,19 @@ impl Daemon {
             );
         }
         Ok(())
+    }
+
+    /// Kills the program, and waits until it is gone.
+    pub fn end(self) -> Result<()> {
+        let pid = self
+            .pid()
+            .with_context(|| format!("{} has ended", self.name))?;
+        Process::new(pid.cast_signed())?.kill()?;
+        command::wait(self.guard, &self.name, END_WITHIN).map(drop)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The program's process id, as seen from outside.

@@ -13,6 +13,8 @@ use crate::daemon::Daemon;
 use crate::images;
 use crate::wait;
 
+/// What the kubelet is called, as a program and as a caller of the API server.
+pub const KUBELET: &str = "kubelet";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 const WITHIN: Duration = Duration::from_mins(1);
 /// See statfs(2).
@@ -59,19 +61,20 @@ pub fn import(ground: &Ground<'_>, archive: &Path) -> Result<()> {
 /// Starts the rest of the node; the API server must be ready.
 pub fn start(ground: &Ground<'_>) -> Result<Vec<Daemon>> {
     Ok(vec![
-        kubelet(ground)?,
+        kubelet(ground, &format!("{KUBELET}.kubeconfig"))?,
         kube_proxy(ground)?,
         coredns(ground)?,
     ])
 }
 
-fn kubelet(ground: &Ground<'_>) -> Result<Daemon> {
+/// Starts the kubelet, by the kubeconfig of that name.
+pub fn kubelet(ground: &Ground<'_>, kubeconfig: &str) -> Result<Daemon> {
     let config = ground.dir.join("state/kubelet.json");
     write_json(&config, &kubelet_config(ground))?;
-    let mut command = ground.program("kubelet");
+    let mut command = ground.program(KUBELET);
     command.args([
         format!("--config={}", config.display()),
-        ground.pki.flag("kubeconfig", "kubelet.kubeconfig"),
+        ground.pki.flag("kubeconfig", kubeconfig),
         format!("--hostname-override={}", ground.place.node()),
         format!("--node-ip={}", ground.place.address()),
     ]);

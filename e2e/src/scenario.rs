@@ -2,16 +2,18 @@
 //! which the second links to the first by a token.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bed::Bed;
 use crate::census::Census;
 use crate::kubectl::{Kubectl, has_condition};
 use crate::namespace::Namespaces;
-use crate::tally::Tally;
+use crate::processes::{self, ROUTER};
+use crate::scene::{self, ours};
+use crate::tally::{self, Tally};
 use crate::{command, wait, workspace};
 
 const WITHIN: Duration = Duration::from_mins(2);
@@ -38,11 +40,25 @@ pub struct Scenario<'a> {
 /// Calls `test` with two sites whose link is up; their namespaces go with it.
 pub fn linked(prefix: &str, test: impl FnOnce(&Bed, &Scenario<'_>) -> Result<()>) -> Result<()> {
     let bed = Bed::shared()?;
+    linked_on(bed, prefix, |scenario| test(bed, scenario))
+}
+
+/// As [`linked`], on another bed than the shared one.
+pub fn linked_on(
+    bed: &Bed,
+    prefix: &str,
+    test: impl FnOnce(&Scenario<'_>) -> Result<()>,
+) -> Result<()> {
     let scenario = Scenario::new(bed, "two-sites", prefix);
     let namespaces = Namespaces::make(bed, &scenario.namespaces())?;
     scenario.links()?;
-    test(bed, &scenario)?;
+    test(&scenario)?;
     namespaces.passed()
+}
+
+/// How often a configuration is rewritten without a pause.
+fn rewrites() -> usize {
+    if scene::is_full() { 100 } else { 20 }
 }
 
 /// The uid of the one router pod of a namespace.
@@ -95,6 +111,48 @@ impl<'a> Scenario<'a> {
     /// How often routers started and ended.
     pub fn tally(&self) -> Result<Tally> {
         Tally::take(&self.bed.kubectl(), &self.namespaces())
+    }
+
+    /// Rewrites the west router's credentials and configuration together, again and again without a pause, and fails
+    /// unless it ends as wanted last, nothing is refused and nothing went wrong on the way. Says how long the last
+    /// rewrite took to reach the router.
+    pub fn withstands_rewrites(&self) -> Result<Duration> {
+        let kubectl = self.bed.kubectl();
+        for round in 1..rewrites() {
+            self.rewrite(&kubectl, round % 7, 55690 + round % 5)?;
+        }
+        // Others than all before, so that they tell of nothing but the last.
+        let (credential, port) = (7, 55695);
+        let start = Instant::now();
+        self.rewrite(&kubectl, credential, port.into())?;
+        let pod = self.router_pod(&self.west)?;
+        let waited = wait::until("the last port to be open", WITHIN, || {
+            let router = processes::of_pod(&pod, &ROUTER)?;
+            Ok(router.listens(port).then(|| start.elapsed()))
+        })?;
+        wait::until("nothing to be refused", WITHIN, || {
+            let reports = tally::reports(&kubectl, &self.west)?;
+            let mut reports = reports.values();
+            Ok(reports
+                .all(|report| report.refused.is_empty())
+                .then_some(()))
+        })?;
+        let tally = self.tally()?;
+        ensure!(tally == FAULTLESS, "{tally:?}");
+        Ok(waited)
+    }
+
+    fn rewrite(&self, kubectl: &Kubectl, credential: usize, port: usize) -> Result<()> {
+        let spec = json!({
+            "accessType": "local",
+            "generateTlsCredentials": true,
+            "tlsCredentials": format!("credential-{credential}"),
+            "roles": [{"name": "inter-router", "port": port}],
+        });
+        let access = ours("RouterAccess", "changing", &spec).to_string();
+        kubectl
+            .apply(&access, &["--namespace", &self.west])
+            .map(drop)
     }
 
     /// Runs the script that takes everything away, and waits until nothing of ours is left.

@@ -13,10 +13,6 @@ use spanwire_e2e::{rest, tally, wait};
 /// Longer than the first pauses between two nudges.
 const REST: Duration = Duration::from_secs(10);
 
-fn rewrites() -> usize {
-    if scene::is_full() { 100 } else { 20 }
-}
-
 #[test]
 fn containers_are_held_until_credentials_and_configuration_exist() -> Result<()> {
     scene::play("pod-source", |source| {
@@ -105,39 +101,8 @@ fn a_new_link_touches_no_pod_and_breaks_no_connection() -> Result<()> {
 
 #[test]
 fn rewritten_again_and_again_the_router_ends_as_wanted() -> Result<()> {
-    scenario::linked("pod-rewrites", |bed, scenario| {
-        let kubectl = bed.kubectl();
-        let here = ["--namespace", scenario.west.as_str()];
-        let access = |round: usize| {
-            let spec = json!({
-                "accessType": "local",
-                "generateTlsCredentials": true,
-                "tlsCredentials": format!("credential-{}", round % 7),
-                "roles": [{"name": "inter-router", "port": 55690 + round % 5}],
-            });
-            ours("RouterAccess", "changing", &spec).to_string()
-        };
-        let last = rewrites();
-        for round in 0..=last {
-            kubectl.apply(&access(round), &here)?;
-        }
-        let port = u16::try_from(55690 + last % 5)?;
-        let pod = scenario.router_pod(&scenario.west)?;
-        wait::until("the last port to be open", scene::WITHIN, || {
-            Ok(processes::of_pod(&pod, &ROUTER)?
-                .listens(port)
-                .then_some(()))
-        })?;
-        wait::until("nothing to be refused", scene::WITHIN, || {
-            let reports = tally::reports(&kubectl, &scenario.west)?;
-            Ok(reports
-                .values()
-                .all(|report| report.refused.is_empty())
-                .then_some(()))
-        })?;
-        let tally = scenario.tally()?;
-        ensure!(tally == FAULTLESS, "{tally:?}");
-        Ok(())
+    scenario::linked("pod-rewrites", |_, scenario| {
+        scenario.withstands_rewrites().map(drop)
     })
 }
 
