@@ -81,12 +81,12 @@ fn directory(
 ) -> Directory {
     let code = {
         let stores = stores.clone();
-        move |uid: &str| stores.codes.grant(uid)?.digest
+        move |uid: &str| stores.codes.digest(uid)
     };
     let grant = {
         let (stores, config) = (stores.clone(), config.clone());
         move |uid: &str| {
-            let world = stores.world(&stores.codes.grant(uid)?.namespace);
+            let world = stores.world(&stores.codes.namespace_of_grant(uid)?);
             let env = Env {
                 now: clock.now(),
                 nonce: 0,

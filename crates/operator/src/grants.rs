@@ -25,6 +25,7 @@ use kube::Client;
 use spanwire_api::{AccessGrant, Claim};
 use spanwire_plan::offer::{Allowance, Offer};
 use spanwire_plan::plan::Event;
+use subtle::Choice;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -65,8 +66,8 @@ pub struct GrantRecord {
     pub claims: Vec<Claim>,
 }
 
-/// A question that is answered at once, from memory.
-pub type Ask<T> = Arc<dyn Fn(&str) -> Option<T> + Send + Sync>;
+/// A question about the grant with this uid that is answered at once, from memory.
+pub type Ask<T> = Arc<dyn Fn(&str) -> T + Send + Sync>;
 
 /// What tells of an event about a grant. It does not wait.
 pub type Announce = Arc<dyn Fn(&GrantRecord, Event) + Send + Sync>;
@@ -74,12 +75,12 @@ pub type Announce = Arc<dyn Fn(&GrantRecord, Event) + Send + Sync>;
 /// Whom the server asks.
 #[derive(Clone)]
 pub struct Directory {
-    /// SHA-256 of the code of the grant with this uid; none where there is no such grant, or no code yet. By itself,
-    /// so that looking up a grant that exists takes no longer than one that does not.
-    pub code: Ask<[u8; 32]>,
+    /// SHA-256 of the code of the grant with this uid, or of anything and a no where there is no such grant, or no code
+    /// yet. By itself, so that looking up a grant that exists takes as long as one that does not.
+    pub code: Ask<([u8; 32], Choice)>,
     /// The grant with this uid, and the offer of its site where there is one; none also where this operator does not
     /// control its namespace.
-    pub grant: Ask<(GrantRecord, Option<Offer>)>,
+    pub grant: Ask<Option<(GrantRecord, Option<Offer>)>>,
     /// Tells what a person would want to know later about a grant.
     pub announce: Announce,
 }

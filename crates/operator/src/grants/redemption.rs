@@ -11,7 +11,7 @@ use kube::Api;
 use sha2::{Digest, Sha256};
 use spanwire_plan::offer::Offer;
 use spanwire_plan::plan::Event;
-use subtle::{Choice, ConstantTimeEq};
+use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::ledger::Recorded;
@@ -88,15 +88,14 @@ impl Server {
 
     /// The grant that the request names and the offer of its site, if it knows the grant's code. A grant that does not
     /// exist is compared like one that does; a try too many is told so, whatever it was.
-    fn authenticate(
+    pub(super) fn authenticate(
         &self,
         source: IpAddr,
         request: &Request,
     ) -> Result<(GrantRecord, Option<Offer>), Refusal> {
         let shown = Sha256::digest(&*request.code);
-        let code = (self.directory.code)(&request.grant);
-        let wanted = code.unwrap_or_default();
-        let is_right = shown.as_slice().ct_eq(&wanted) & Choice::from(u8::from(code.is_some()));
+        let (wanted, is_known) = (self.directory.code)(&request.grant);
+        let is_right = shown.as_slice().ct_eq(&wanted) & is_known;
         if bool::from(is_right) {
             // Between the two look-ups the grant may have gone.
             return (self.directory.grant)(&request.grant).ok_or(Refusal::UnknownGrant);
@@ -104,7 +103,7 @@ impl Server {
         if self.limits.is_excessive(source) {
             return Err(Refusal::TooMany);
         }
-        Err(if code.is_some() {
+        Err(if bool::from(is_known) {
             Refusal::WrongCode
         } else {
             Refusal::UnknownGrant
