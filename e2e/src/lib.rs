@@ -37,6 +37,7 @@ pub mod stopwatch;
 pub mod tally;
 pub mod tools;
 pub mod topology;
+pub mod verifier;
 pub mod wait;
 pub mod workspace;
 

@@ -6,11 +6,13 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use spanwire_e2e::rest;
 use spanwire_e2e::scene::{self, Scene, ours, text};
+use spanwire_e2e::verifier::{self, Server, Verifier};
+use spanwire_e2e::{rest, skip};
 
 /// How soon a leaf Secret is back that somebody deleted (`design.md` §5).
 const BACK_WITHIN: Duration = Duration::from_secs(1);
+const HOSTS: [&str; 2] = ["leaf.example", "192.0.2.7"];
 
 #[test]
 fn a_certificate_gets_its_secret() -> Result<()> {
@@ -118,16 +120,79 @@ fn a_lost_ca_is_told_and_never_minted_in_silence() -> Result<()> {
     })
 }
 
+#[test]
+fn who_trusts_only_the_old_ca_takes_the_new_leaf() -> Result<()> {
+    if !verifier::is_there() {
+        let test = "who_trusts_only_the_old_ca_takes_the_new_leaf";
+        skip::skip(test, "there is no openssl");
+        return Ok(());
+    }
+    scene::play("certificate-verified", |scene| {
+        make(scene)?;
+        let remote = json!({"ca": "root", "subject": "remote", "client": true});
+        scene.apply([ours("Certificate", "remote", &remote)])?;
+        scene.holds("certificate", "remote", "Ready")?;
+        let remote = scene.get("secret", "remote")?["data"].clone();
+        roll_over(scene, "root")?;
+        let server = scene.wait("a bridge", scene::WITHIN, ("secret", "leaf"), |secret| {
+            certificates(&secret["data"]["tls.crt"]).len() == 2
+        })?;
+        let server = &server["data"];
+        ensure!(certificates(&remote["ca.crt"]).len() == 1);
+        ensure!(!file(&server["tls.crt"]).contains(&file(&remote["ca.crt"])));
+
+        let stranger = json!({"ca": "", "subject": "root of others", "signing": true});
+        scene.apply([ours("Certificate", "stranger", &stranger)])?;
+        scene.holds("certificate", "stranger", "Ready")?;
+        let mut distrustful = remote.clone();
+        distrustful["ca.crt"] = scene.get("secret", "stranger")?["data"]["tls.crt"].clone();
+        let mut bare = server.clone();
+        bare["tls.crt"] = STANDARD.encode(&certificates(&server["tls.crt"])[0]).into();
+
+        for verifier in Verifier::ALL {
+            let call = |server: &Value, data: &Value, host: &str| {
+                Server::start(server)?.call(verifier, data, host, &scene.kubectl)
+            };
+            for host in HOSTS {
+                call(server, &remote, host)?;
+            }
+            for (what, server, remote) in [
+                ("an unrelated CA", server, &distrustful),
+                ("no bridge", &bare, &remote),
+            ] {
+                let refused = call(server, remote, HOSTS[0]).err().context(what)?;
+                let told = refused.to_string();
+                ensure!(told.contains(verifier.refusal()), "{what}: {told}");
+            }
+            ensure!(call(server, &remote, "other.example").is_err());
+        }
+        Ok(())
+    })
+}
+
 /// A CA, and a leaf of it.
 fn make(scene: &Scene) -> Result<()> {
     let root = json!({"ca": "", "subject": "root of the test", "signing": true});
-    let leaf = json!({"ca": "root", "subject": "leaf", "hosts": ["leaf.example"], "server": true});
+    let leaf = json!({"ca": "root", "subject": "leaf", "hosts": HOSTS, "server": true});
     scene.apply([
         ours("Certificate", "root", &root),
         ours("Certificate", "leaf", &leaf),
     ])?;
     scene.holds("certificate", "root", "Ready")?;
     scene.holds("certificate", "leaf", "Ready").map(drop)
+}
+
+/// Asks for a new key of a CA, as a person would.
+fn roll_over(scene: &Scene, ca: &str) -> Result<()> {
+    let wish = "internal.spanwire.io/renew=now";
+    scene.run(&["annotate", "certificate", ca, wish]).map(drop)
+}
+
+/// The certificates that a field of a Secret holds.
+fn certificates(data: &Value) -> Vec<String> {
+    let file = file(data);
+    let certificates = file.split_inclusive("-----END CERTIFICATE-----\n");
+    certificates.map(str::to_owned).collect()
 }
 
 /// The file that a field of a Secret holds.
