@@ -112,6 +112,7 @@ pub fn furnish(cluster: &Cluster, archives: &[images::Archive]) -> Result<()> {
             "--default-access-type=nodeport".to_owned(),
             format!("--cluster-host={}", cluster.address()),
         ],
+        replicas: None,
     };
     install::operator(
         &cluster.kubectl(),
@@ -122,18 +123,7 @@ pub fn furnish(cluster: &Cluster, archives: &[images::Archive]) -> Result<()> {
 
 /// A cluster of this test program's own, with the operator in it.
 pub fn own() -> Result<Cluster> {
-    let say: Say<'_> = &|_| ();
-    tools::prepare(Install::Refused, say)?;
-    let binaries: Binaries = binaries::control_plane(say)?;
-    let programs = images::build(Profile::Bed, say)?;
-    let name = own_name();
-    let wanted = Wanted {
-        name: &name,
-        has_node: true,
-        has_definitions: true,
-        emulated_version: None,
-    };
-    let cluster = Cluster::start(&binaries, wanted, say)?;
+    let (cluster, programs) = empty(true)?;
     let archives = [
         images::spanwire(&programs, cluster.dir())?,
         images::router(&programs, cluster.dir())?,
@@ -141,6 +131,34 @@ pub fn own() -> Result<Cluster> {
     equip(&cluster)?;
     furnish(&cluster, &archives)?;
     Ok(cluster)
+}
+
+/// A control plane of this test program's own, with all that an operator needs which runs outside of it; and the folder
+/// of our programs.
+pub fn without_operator() -> Result<(Cluster, PathBuf)> {
+    let (cluster, programs) = empty(false)?;
+    let settings = Settings {
+        replicas: Some(0),
+        ..Settings::default()
+    };
+    let manifests = cluster.dir().join("state/manifests");
+    install::operator(&cluster.kubectl(), &settings, &manifests)?;
+    Ok((cluster, programs))
+}
+
+fn empty(has_node: bool) -> Result<(Cluster, PathBuf)> {
+    let say: Say<'_> = &|_| ();
+    tools::prepare(Install::Refused, say)?;
+    let binaries: Binaries = binaries::control_plane(say)?;
+    let programs = images::build(Profile::Bed, say)?;
+    let name = own_name();
+    let wanted = Wanted {
+        name: &name,
+        has_node,
+        has_definitions: true,
+        emulated_version: None,
+    };
+    Ok((Cluster::start(&binaries, wanted, say)?, programs))
 }
 
 /// A folder for each test program: `target/debug/deps/walk-0123456789abcdef` is `test-walk`.

@@ -146,19 +146,38 @@ impl Cluster {
         node::import(&self.ground(), archive)
     }
 
+    /// A proxy to the API server for one caller, and the kubeconfig, a file of the cluster's [`Pki`], that leads there.
+    fn divert(
+        &self,
+        caller: &str,
+        decide: impl Fn(&Asked) -> Fate + Send + Sync + 'static,
+    ) -> Result<(FaultProxy, String)> {
+        let road = Road {
+            pki: &self.pki,
+            api_server: (self.address(), network::API_PORT).into(),
+            listen: network::MACHINE,
+            caller: Some(caller),
+        };
+        let proxy = FaultProxy::start(road, decide)?;
+        let kubeconfig = self.pki.redirect(caller, proxy.address())?;
+        Ok((proxy, kubeconfig))
+    }
+
+    /// A proxy that lets `decide` on what becomes of what an administrator asks, and a kubeconfig that leads there.
+    pub fn divert_admin(
+        &self,
+        decide: impl Fn(&Asked) -> Fate + Send + Sync + 'static,
+    ) -> Result<(FaultProxy, PathBuf)> {
+        let (proxy, kubeconfig) = self.divert("admin", decide)?;
+        Ok((proxy, self.pki.path(&kubeconfig)))
+    }
+
     /// Starts the kubelet anew, and lets `decide` on what becomes of all that it asks from now on.
     pub fn divert_kubelet(
         &mut self,
         decide: impl Fn(&Asked) -> Fate + Send + Sync + 'static,
     ) -> Result<FaultProxy> {
-        let road = Road {
-            pki: &self.pki,
-            api_server: (self.address(), network::API_PORT).into(),
-            listen: network::MACHINE,
-            caller: Some(node::KUBELET),
-        };
-        let proxy = FaultProxy::start(road, decide)?;
-        let kubeconfig = self.pki.redirect(node::KUBELET, proxy.address())?;
+        let (proxy, kubeconfig) = self.divert(node::KUBELET, decide)?;
         let mut daemons = self.daemons.iter();
         let kubelet = daemons.position(|daemon| daemon.name() == node::KUBELET);
         let kubelet = kubelet.context("the cluster has no node")?;

@@ -13,15 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use http_body_util::BodyExt;
+use anyhow::{Context as _, Result, bail};
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
+use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
@@ -47,6 +49,14 @@ pub enum Fate {
     Pass,
     /// All of the answer comes that much later: its head, and each frame of its body, in their order.
     Late(Duration),
+    /// The API server never hears of it, and this status is answered.
+    Refuse(u16),
+    /// The API server does it, and this status is answered.
+    DoAndRefuse(u16),
+    /// The connection ends, and the API server never hears of it.
+    LoseRequest,
+    /// The API server does it, and the connection ends.
+    LoseAnswer,
 }
 
 /// Who is asked, where, and as whom.
@@ -172,21 +182,50 @@ impl Gate {
         &self,
         sender: &Mutex<SendRequest<Incoming>>,
         request: Request<Incoming>,
-    ) -> Result<Response<Body>, hyper::Error> {
+    ) -> Result<Response<Body>> {
         let fate = (self.decide)(&Asked::new(&request, &self.writes));
+        match fate {
+            Fate::Refuse(code) => return refusal(code),
+            Fate::LoseRequest => bail!("lost on its way there"),
+            Fate::Pass | Fate::Late(_) | Fate::DoAndRefuse(_) | Fate::LoseAnswer => {}
+        }
         let mut sender = sender.lock().await;
         sender.ready().await?;
         let answer = sender.send_request(request).await?;
         match fate {
-            Fate::Pass => Ok(answer.map(BodyExt::boxed_unsync)),
+            Fate::DoAndRefuse(code) => {
+                // Done is what was answered in full.
+                answer.into_body().collect().await?;
+                refusal(code)
+            }
+            Fate::LoseAnswer => {
+                answer.into_body().collect().await?;
+                bail!("lost on its way back")
+            }
             Fate::Late(delay) => {
                 let (head, body) = answer.into_parts();
                 let mut late = Late::new(body, delay, self.late_frames.clone());
                 late.head().await;
                 Ok(Response::from_parts(head, late.boxed_unsync()))
             }
+            _ => Ok(answer.map(BodyExt::boxed_unsync)),
         }
     }
+}
+
+/// A refusal as the API server writes one.
+fn refusal(code: u16) -> Result<Response<Body>> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "reason": if code == 409 { "Conflict" } else { "InternalError" },
+        "message": "the fault proxy says so",
+    });
+    let body = Full::new(Bytes::from(status.to_string()));
+    let body = body.map_err(|never| match never {}).boxed_unsync();
+    let answer = Response::builder()
+        .status(code)
+        .header(CONTENT_TYPE, "application/json");
+    Ok(answer.body(body)?)
 }
 
 #[cfg(test)]

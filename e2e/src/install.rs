@@ -24,6 +24,8 @@ pub struct Settings<'a> {
     pub router_image: Option<&'a str>,
     /// More arguments for the operator.
     pub args: Vec<String>,
+    /// How many operators run in the cluster. With none, its objects are there for one that runs elsewhere.
+    pub replicas: Option<u8>,
 }
 
 /// Installs the custom resource definitions alone.
@@ -84,11 +86,12 @@ fn await_ready(kubectl: &Kubectl) -> Result<()> {
 /// Whether every replica of a Deployment is of the newest template and available.
 pub fn is_rolled_out(deployment: &Value) -> bool {
     let status = &deployment["status"];
-    let wanted = deployment["spec"]["replicas"].as_i64();
+    let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
+    let counts = ["updatedReplicas", "availableReplicas", "replicas"];
     status["observedGeneration"] == deployment["metadata"]["generation"]
-        && status["updatedReplicas"].as_i64() == wanted
-        && status["availableReplicas"].as_i64() == wanted
-        && status["replicas"].as_i64() == wanted
+        && counts
+            .iter()
+            .all(|count| status[count].as_i64().unwrap_or(0) == wanted)
 }
 
 fn overlay(base: &Path, settings: &Settings<'_>) -> Value {
@@ -103,12 +106,15 @@ fn overlay(base: &Path, settings: &Settings<'_>) -> Value {
     }
     container["args"] = json!(settings.args);
     container["env"] = json!(environment);
-    let patch = json!({
+    let mut patch = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": DEPLOYMENT, "namespace": NAMESPACE},
         "spec": {"template": {"spec": {"containers": [container]}}},
     });
+    if let Some(replicas) = settings.replicas {
+        patch["spec"]["replicas"] = replicas.into();
+    }
     json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

@@ -138,6 +138,7 @@ fn ground(args: &Args, steps: &Steps) -> Result<(Ground, String)> {
     let settings = Settings {
         image: args.image.as_deref(),
         router_image: args.router_image.as_deref(),
+        replicas: None,
         args: args.operator_arg.clone(),
     };
     steps.run("operator", |_| {

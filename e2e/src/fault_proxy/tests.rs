@@ -147,3 +147,20 @@ fn what_is_late_comes_in_its_order_and_each_part_as_much_later() -> Result<()> {
     assert!(end.is_none(), "{end:?}");
     Ok(())
 }
+
+#[test]
+fn what_is_refused_is_not_passed_on_and_what_is_lost_ends_the_connection() -> Result<()> {
+    for (fate, code) in [(Fate::Refuse(409), 409), (Fate::DoAndRefuse(504), 504)] {
+        let mut watch = Watch::open(fate)?;
+        watch.events.close_channel();
+        let request = Request::get("/api/v1/configmaps?watch=1").body(Empty::new())?;
+        let answer = watch.client.block_on(watch.sender.send_request(request))?;
+        assert_eq!(answer.status(), code);
+    }
+    for fate in [Fate::LoseRequest, Fate::LoseAnswer] {
+        let mut watch = Watch::open(fate)?;
+        watch.events.close_channel();
+        assert!(watch.answer().is_err(), "{fate:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! What does another site do that redeems a grant, from a machine of its own?
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::net::{AddressFamily, SocketType};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+
+use crate::kubectl::text;
+
+const WITHIN: Duration = Duration::from_secs(15);
+
+/// A grant, as its status tells the world of it.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub name: String,
+    pub uid: String,
+    pub code: String,
+    tls: Arc<ClientConfig>,
+}
+
+/// One redeemer: who asks.
+#[derive(Clone, Debug)]
+pub struct Redeemer {
+    /// The address that it calls from, of this machine.
+    pub source: Ipv4Addr,
+    pub subject: String,
+    /// What makes a repeat one; a client of upstream has none.
+    pub nonce: Option<String>,
+}
+
+/// What the grant server said.
+#[derive(Debug)]
+pub struct Said {
+    pub status: u16,
+    pub body: String,
+}
+
+impl Grant {
+    /// Reads what a token would be made of.
+    pub fn of(object: &Value) -> Result<Grant> {
+        let status = &object["status"];
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(text(&status["ca"]).as_bytes()) {
+            roots.add(authority?)?;
+        }
+        let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Grant {
+            name: text(&object["metadata"]["name"]).to_owned(),
+            uid: text(&object["metadata"]["uid"]).to_owned(),
+            code: text(&status["code"]).to_owned(),
+            tls: Arc::new(tls),
+        })
+    }
+}
+
+impl Redeemer {
+    /// Asks once, and hears the answer.
+    pub fn redeem(&self, server: (Ipv4Addr, u16), grant: &Grant) -> Result<Said> {
+        let mut stream = self.ask(server, grant)?;
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            // A server that was killed says no farewell.
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error.into()),
+            _ => {}
+        }
+        let answer = String::from_utf8(answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
+        let status = head.split(' ').nth(1).context("no status")?.parse()?;
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("content-length").then_some(value)
+        });
+        let length: usize = length.context("no length")?.parse()?;
+        ensure!(body.len() == length, "half a body");
+        Ok(Said {
+            status,
+            body: body.to_owned(),
+        })
+    }
+
+    /// Asks once, and is gone before the answer comes.
+    pub fn ask_and_go(&self, server: (Ipv4Addr, u16), grant: &Grant) -> Result<()> {
+        self.ask(server, grant).map(drop)
+    }
+
+    fn ask(
+        &self,
+        server: (Ipv4Addr, u16),
+        grant: &Grant,
+    ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+        let stream = dial(self.source, server.into())?;
+        stream.set_read_timeout(Some(WITHIN))?;
+        stream.set_write_timeout(Some(WITHIN))?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::from(IpAddr::from(server.0));
+        let tls = ClientConnection::new(grant.tls.clone(), name)?;
+        let mut stream = StreamOwned::new(tls, stream);
+        let nonce = self.nonce.as_ref();
+        let nonce = nonce.map_or_else(String::new, |nonce| {
+            format!("redemption-nonce: {nonce}\r\n")
+        });
+        let request = format!(
+            "POST /{} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nname: {}\r\nsubject: {}\r\n{nonce}\
+             content-length: {}\r\n\r\n{}",
+            grant.uid,
+            grant.name,
+            self.subject,
+            grant.code.len(),
+            grant.code,
+        );
+        stream.write_all(request.as_bytes())?;
+        stream.flush()?;
+        Ok(stream)
+    }
+}
+
+/// Connects from an address of this machine.
+fn dial(source: Ipv4Addr, server: SocketAddr) -> Result<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    rustix::net::bind(&socket, &SocketAddr::from((source, 0)))?;
+    rustix::net::connect(&socket, &server)?;
+    Ok(TcpStream::from(socket))
+}

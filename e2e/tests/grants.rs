@@ -1,0 +1,344 @@
+//! Is a grant redeemed exactly as often as it allows, whatever fails meanwhile?
+//!
+//! On a control plane of its own, with two operators that are killed again and again, an API server that refuses, forgets
+//! and goes silent, and redeemers who are gone before their answer comes. `design.md` §6, F23 of `faults.md`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use spanwire_e2e::cluster::Cluster;
+use spanwire_e2e::dice::Dice;
+use spanwire_e2e::fault_proxy::{Asked, Fate, FaultProxy};
+use spanwire_e2e::kubectl::{Kubectl, has_condition};
+use spanwire_e2e::operator::Operator;
+use spanwire_e2e::redeemer::{Grant, Redeemer};
+use spanwire_e2e::scene::{self, ours, text};
+use spanwire_e2e::{bed, namespace, wait};
+
+const NAMESPACE: &str = "east";
+const HERE: [&str; 2] = ["--namespace", NAMESPACE];
+/// Grants that are redeemed at the same time.
+const WAVE: usize = 50;
+/// Redeemers at the same time.
+const AT_ONCE: usize = 32;
+/// How long one redeemer insists.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Redeemers who are gone before their answer comes, in a hundred tries.
+const GONE: u64 = 10;
+/// Operators are killed at most this far apart.
+const KILLS: Duration = Duration::from_secs(3);
+const USED_UP: &str = "No such access granted";
+
+fn trials() -> usize {
+    if scene::is_full() { 10_000 } else { 300 }
+}
+
+/// What is tried: a grant, and who redeems it.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    allowed: usize,
+    redeemers: usize,
+    /// Whether their repeats can be told from new requests.
+    has_nonces: bool,
+}
+
+impl Trial {
+    /// Mostly small ones, and a few crowds.
+    fn new(number: usize) -> Trial {
+        let (allowed, redeemers) = match number % 20 {
+            0 if number.is_multiple_of(100) => (50, 200),
+            0 => (50, 60),
+            1..=4 => (5, 9),
+            5..=10 => (2, 4),
+            _ => (1, 3),
+        };
+        Trial {
+            allowed,
+            redeemers,
+            has_nonces: number % 10 != 4,
+        }
+    }
+}
+
+/// How a redeemer ended.
+#[derive(Debug)]
+struct Ending {
+    grant: usize,
+    is_granted: bool,
+    took: Duration,
+}
+
+/// What came of all trials.
+#[derive(Debug, Default)]
+struct Tally {
+    delivered: usize,
+    counted: usize,
+    /// Counted for clients without a nonce, who went before their answer came.
+    lost: usize,
+    longest: Duration,
+}
+
+/// A control plane, and what goes wrong on it.
+struct Stage {
+    // Dropped first: they would complain about the rest.
+    operators: Mutex<Vec<Operator>>,
+    servers: Vec<(Ipv4Addr, u16)>,
+    _proxy: FaultProxy,
+    cluster: Cluster,
+    dice: Arc<Dice>,
+    is_faulty: Arc<AtomicBool>,
+    is_over: AtomicBool,
+}
+
+impl Stage {
+    fn set() -> Result<Stage> {
+        let (cluster, programs) = bed::without_operator()?;
+        let dice = Arc::new(Dice::new()?);
+        let is_faulty = Arc::new(AtomicBool::new(false));
+        let (chance, faulty) = (dice.clone(), is_faulty.clone());
+        let (proxy, kubeconfig) = cluster.divert_admin(move |asked| {
+            if faulty.load(Ordering::Relaxed) {
+                fate(asked, &chance)
+            } else {
+                Fate::Pass
+            }
+        })?;
+        let logs = cluster.dir().join("logs");
+        let operators = (0..2)
+            .map(|number| Operator::start(&programs, &kubeconfig, number, &logs))
+            .collect::<Result<Vec<_>>>()?;
+        let servers = operators.iter().map(Operator::grants).collect();
+        Ok(Stage {
+            operators: Mutex::new(operators),
+            servers,
+            _proxy: proxy,
+            cluster,
+            dice,
+            is_faulty,
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    fn kubectl(&self) -> Kubectl {
+        self.cluster.kubectl()
+    }
+
+    /// Kills one operator after the other, until it is over.
+    fn kill_operators(&self) -> Result<usize> {
+        let mut kills = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            thread::sleep(KILLS.mul_f64(self.chance()));
+            if self.is_faulty.load(Ordering::Relaxed) {
+                let mut operators = lock(&self.operators);
+                let which = usize::try_from(self.dice.below(operators.len() as u64))?;
+                operators[which].restart()?;
+                kills += 1;
+            }
+        }
+        Ok(kills)
+    }
+
+    /// A share of one.
+    fn chance(&self) -> f64 {
+        f64::from(u32::try_from(self.dice.below(1000)).unwrap_or_default()) / 1000.0
+    }
+
+    /// Makes the grants of a wave, and waits until they can be redeemed.
+    fn grants(&self, trials: &[Trial]) -> Result<Vec<Grant>> {
+        let items = trials.iter().enumerate().map(|(number, trial)| {
+            let spec = json!({"redemptionsAllowed": trial.allowed, "expirationWindow": "1h"});
+            ours("AccessGrant", &format!("grant-{number}"), &spec)
+        });
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items.collect::<Vec<_>>()});
+        self.kubectl().apply(&list.to_string(), &HERE)?;
+        let ready = wait::until("grants to be ready", scene::WITHIN, || {
+            let grants = self.stored()?;
+            let are_ready = grants.iter().all(|grant| has_condition(grant, "Ready"));
+            Ok((are_ready && grants.len() == trials.len()).then_some(grants))
+        })?;
+        let mut grants = BTreeMap::new();
+        for grant in &ready {
+            let name = text(&grant["metadata"]["name"]);
+            let number: usize = name.trim_start_matches("grant-").parse()?;
+            grants.insert(number, Grant::of(grant)?);
+        }
+        Ok(grants.into_values().collect())
+    }
+
+    fn stored(&self) -> Result<Vec<Value>> {
+        self.kubectl()
+            .items(&["accessgrants.skupper.io", HERE[0], HERE[1]])
+    }
+
+    /// Has everybody redeem, in disorder, while all may fail that can.
+    fn redeem(&self, trials: &[Trial], grants: &[Grant]) -> Result<Vec<Ending>> {
+        let mut queue = Vec::new();
+        for (number, trial) in trials.iter().enumerate() {
+            for who in 0..trial.redeemers {
+                let redeemer = Redeemer {
+                    source: source(number * 200 + who),
+                    subject: format!("site-{who}"),
+                    nonce: trial.has_nonces.then(|| format!("nonce-{who}")),
+                };
+                let place = usize::try_from(self.dice.below(queue.len() as u64 + 1))?;
+                queue.push((number, redeemer));
+                let last = queue.len() - 1;
+                queue.swap(place, last);
+            }
+        }
+        let queue = Mutex::new(VecDeque::from(queue));
+        let work = || {
+            let mut endings = Vec::new();
+            loop {
+                let Some((number, redeemer)) = lock(&queue).pop_front() else {
+                    return Ok(endings);
+                };
+                let start = Instant::now();
+                let is_granted = self.insist(&redeemer, &grants[number])?;
+                endings.push(Ending {
+                    grant: number,
+                    is_granted,
+                    took: start.elapsed(),
+                });
+            }
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+            let endings = workers.into_iter().map(|worker| {
+                let ended = worker.join();
+                ended.map_err(|_| anyhow::anyhow!("a redeemer panicked"))?
+            });
+            let endings: Vec<Vec<Ending>> = endings.collect::<Result<_>>()?;
+            Ok(endings.into_iter().flatten().collect())
+        })
+    }
+
+    /// Asks either server until one says what is final: whether something was granted.
+    fn insist(&self, redeemer: &Redeemer, grant: &Grant) -> Result<bool> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let server = usize::try_from(self.dice.below(self.servers.len() as u64))?;
+            let server = self.servers[server];
+            if self.dice.happens(GONE) {
+                let _ = redeemer.ask_and_go(server, grant);
+            } else if let Ok(said) = redeemer.redeem(server, grant) {
+                match said.status {
+                    200 => {
+                        ensure!(said.body.contains("kind: Secret"), "{}", said.body);
+                        return Ok(true);
+                    }
+                    404 if said.body == USED_UP => return Ok(false),
+                    429 | 503 => {}
+                    status => bail!("{status} {}", said.body),
+                }
+            }
+            thread::sleep(Duration::from_millis(20 + self.dice.below(80)));
+        }
+        bail!("{redeemer:?} got no answer within {PATIENCE:?}")
+    }
+}
+
+#[test]
+fn exactly_n_whatever_fails() -> Result<()> {
+    let stage = Stage::set()?;
+    namespace::make(&stage.kubectl(), &[NAMESPACE])?;
+    let site = ours("Site", "east", &json!({"linkAccess": "default"}));
+    stage.kubectl().apply(&site.to_string(), &HERE)?;
+
+    let mut tally = Tally::default();
+    let kills = thread::scope(|scope| {
+        let killer = scope.spawn(|| stage.kill_operators());
+        let played = play(&stage, &mut tally);
+        stage.is_over.store(true, Ordering::Relaxed);
+        let kills = killer.join();
+        let kills = kills.map_err(|_| anyhow::anyhow!("the killer panicked"))?;
+        played.and(kills)
+    });
+    let kills = kills.with_context(|| format!("SPANWIRE_SEED={}", stage.dice.seed))?;
+    println!(
+        "{} trials, {kills} kills, seed {}: {tally:?}",
+        trials(),
+        stage.dice.seed
+    );
+    let Stage {
+        operators, cluster, ..
+    } = stage;
+    drop(operators);
+    cluster.end()
+}
+
+fn play(stage: &Stage, tally: &mut Tally) -> Result<()> {
+    let all: Vec<Trial> = (0..trials()).map(Trial::new).collect();
+    for trials in all.chunks(WAVE) {
+        let grants = stage.grants(trials)?;
+        stage.is_faulty.store(true, Ordering::Relaxed);
+        let endings = stage.redeem(trials, &grants)?;
+        stage.is_faulty.store(false, Ordering::Relaxed);
+        for (number, (trial, grant)) in trials.iter().zip(&grants).enumerate() {
+            let endings = endings.iter().filter(|ending| ending.grant == number);
+            judge(stage, *trial, grant, &endings.collect::<Vec<_>>(), tally)
+                .with_context(|| format!("{trial:?} of {}", grant.name))?;
+        }
+        let delete = ["delete", "accessgrants.skupper.io", "--all"];
+        stage.kubectl().run(&[&delete[..], &HERE].concat())?;
+    }
+    Ok(())
+}
+
+fn judge(
+    stage: &Stage,
+    trial: Trial,
+    grant: &Grant,
+    endings: &[&Ending],
+    tally: &mut Tally,
+) -> Result<()> {
+    let kubectl = stage.kubectl();
+    let stored = kubectl.find(&["accessgrants.skupper.io", &grant.name, HERE[0], HERE[1]])?;
+    let status = &stored.context("the grant")?["status"];
+    let claims = status["claims"].as_array().map_or(0, Vec::len);
+    let counted = usize::try_from(status["redemptions"].as_u64().unwrap_or_default())?;
+    let delivered = endings.iter().filter(|ending| ending.is_granted).count();
+    ensure!(counted == claims, "{counted} counted, {claims} claims");
+    ensure!(counted == trial.allowed, "{counted} counted");
+    ensure!(endings.len() == trial.redeemers);
+    let lost = counted.checked_sub(delivered);
+    let lost = lost.with_context(|| format!("{delivered} delivered, {counted} counted"))?;
+    ensure!(lost == 0 || !trial.has_nonces, "{lost} lost");
+    tally.delivered += delivered;
+    tally.counted += counted;
+    tally.lost += lost;
+    let longest = endings.iter().map(|ending| ending.took).max();
+    tally.longest = tally.longest.max(longest.unwrap_or_default());
+    Ok(())
+}
+
+/// What becomes of the writes that count.
+fn fate(asked: &Asked, dice: &Dice) -> Fate {
+    if asked.resource != "accessgrants" || asked.verb != "patch" {
+        return Fate::Pass;
+    }
+    match dice.below(100) {
+        0..5 => Fate::Refuse(409),
+        5..10 => Fate::Refuse(503),
+        10..15 => Fate::DoAndRefuse(504),
+        15..18 => Fate::LoseRequest,
+        18..21 => Fate::LoseAnswer,
+        _ => Fate::Pass,
+    }
+}
+
+/// An address of this machine for each redeemer: wrong tries, and those that come too late, are limited by address.
+fn source(number: usize) -> Ipv4Addr {
+    let number = u32::try_from(number).unwrap_or_default();
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 1)) + number)
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
