@@ -78,6 +78,14 @@ pub struct Authority {
     key: String,
 }
 
+/// A credential, in PEM.
+#[derive(Clone, Debug)]
+pub struct Files {
+    pub ca: String,
+    pub certificate: String,
+    pub key: String,
+}
+
 /// The start and the end of a validity.
 type Span = (SystemTime, SystemTime);
 
@@ -110,6 +118,28 @@ impl Authority {
         Ok(params.self_signed(&key)?.pem())
     }
 
+    /// A good credential of this CA.
+    pub fn files(&self, name: &str, holder: &Holder) -> Result<Files> {
+        let (params, hosts) = params(name, holder);
+        self.issue(params, hosts, now_span())
+    }
+
+    fn issue(
+        &self,
+        mut params: CertificateParams,
+        hosts: &[String],
+        (start, end): Span,
+    ) -> Result<Files> {
+        params.subject_alt_names = CertificateParams::new(hosts)?.subject_alt_names;
+        (params.not_before, params.not_after) = (start.into(), end.into());
+        let key = KeyPair::generate()?;
+        Ok(Files {
+            ca: self.issuer.pem(),
+            certificate: params.signed_by(&key, &self.issuer)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
     /// A Secret with a credential of this CA; none where the fault is that there is none.
     pub fn secret(
         &self,
@@ -117,36 +147,23 @@ impl Authority {
         holder: &Holder,
         fault: Option<Fault>,
     ) -> Result<Option<Value>> {
-        let (mut params, hosts) = match holder {
-            Holder::Authority => (authority(name), [].as_slice()),
-            Holder::Router(hosts) => (named(name), hosts.as_slice()),
-        };
+        let (params, hosts) = params(name, holder);
         let elsewhere = ["elsewhere.example".to_owned()];
         let hosts = if fault == Some(Fault::WrongHost) {
             &elsewhere
         } else {
             hosts
         };
-        params.subject_alt_names = CertificateParams::new(hosts)?.subject_alt_names;
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a certificate is valid by the clock of this machine"
-        )]
-        let now = SystemTime::now();
-        let past: Span = (now - 2 * HOUR, now - HOUR);
-        let (start, end) = match fault {
-            Some(Fault::Expired) => past,
-            Some(Fault::NotYetValid) => (now + HOUR, now + 2 * HOUR),
-            _ => (now - HOUR, now + 24 * HOUR),
+        let validity = match fault {
+            Some(Fault::Expired) => span(-2, -1),
+            Some(Fault::NotYetValid) => span(1, 2),
+            _ => now_span(),
         };
-        (params.not_before, params.not_after) = (start.into(), end.into());
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &self.issuer)?.pem();
-
+        let good = self.issue(params, hosts, validity)?;
         let mut files = BTreeMap::from([
-            (CA, self.issuer.pem()),
-            (CERTIFICATE, certificate),
-            (KEY, key.serialize_pem()),
+            (CA, good.ca),
+            (CERTIFICATE, good.certificate),
+            (KEY, good.key),
         ]);
         match fault {
             Some(Fault::Missing) => return Ok(None),
@@ -166,7 +183,7 @@ impl Authority {
                 files.insert(CA, Authority::new("a stranger")?.issuer.pem());
             }
             Some(Fault::ExpiredCa) => {
-                files.insert(CA, self.lived(past)?);
+                files.insert(CA, self.lived(span(-2, -1))?);
             }
             Some(Fault::TooLarge) => {
                 let file = files.entry(CERTIFICATE).or_default();
@@ -176,6 +193,36 @@ impl Authority {
             Some(Fault::Expired | Fault::NotYetValid | Fault::WrongHost) | None => {}
         }
         Ok(Some(secret(name, files)))
+    }
+}
+
+/// Hours before or after now.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a certificate is valid by the clock of this machine"
+)]
+fn span(start: i32, end: i32) -> Span {
+    let now = SystemTime::now();
+    let at = |hours: i32| {
+        let distance = HOUR * hours.unsigned_abs();
+        if hours < 0 {
+            now - distance
+        } else {
+            now + distance
+        }
+    };
+    (at(start), at(end))
+}
+
+/// Long enough for any test.
+fn now_span() -> Span {
+    span(-1, 24)
+}
+
+fn params<'a>(name: &str, holder: &'a Holder) -> (CertificateParams, &'a [String]) {
+    match holder {
+        Holder::Authority => (authority(name), &[]),
+        Holder::Router(hosts) => (named(name), hosts),
     }
 }
 

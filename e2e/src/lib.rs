@@ -26,6 +26,7 @@ pub mod namespace;
 pub mod network;
 pub mod node;
 pub mod operator;
+pub mod peer;
 pub mod pki;
 pub mod processes;
 pub mod real_router;

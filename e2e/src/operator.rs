@@ -61,6 +61,15 @@ impl Operator {
         })
     }
 
+    /// What it has resident, in kilobytes.
+    pub fn memory(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let size = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        Ok(size.context("no size")?.parse()?)
+    }
+
     /// Where it serves grants.
     pub fn grants(&self) -> (Ipv4Addr, u16) {
         (Ipv4Addr::LOCALHOST, GRANTS + self.number)

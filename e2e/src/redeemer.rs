@@ -64,6 +64,30 @@ impl Grant {
     }
 }
 
+impl Grant {
+    /// A connection to the server, with nothing said yet.
+    pub fn call(
+        &self,
+        server: (Ipv4Addr, u16),
+    ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+        self.call_from(Ipv4Addr::LOCALHOST, server)
+    }
+
+    fn call_from(
+        &self,
+        source: Ipv4Addr,
+        server: (Ipv4Addr, u16),
+    ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+        let stream = dial(source, server.into())?;
+        stream.set_read_timeout(Some(WITHIN))?;
+        stream.set_write_timeout(Some(WITHIN))?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::from(IpAddr::from(server.0));
+        let tls = ClientConnection::new(self.tls.clone(), name)?;
+        Ok(StreamOwned::new(tls, stream))
+    }
+}
+
 impl Redeemer {
     /// Asks once, and hears the answer.
     pub fn redeem(&self, server: (Ipv4Addr, u16), grant: &Grant) -> Result<Said> {
@@ -99,13 +123,7 @@ impl Redeemer {
         server: (Ipv4Addr, u16),
         grant: &Grant,
     ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
-        let stream = dial(self.source, server.into())?;
-        stream.set_read_timeout(Some(WITHIN))?;
-        stream.set_write_timeout(Some(WITHIN))?;
-        stream.set_nodelay(true)?;
-        let name = ServerName::from(IpAddr::from(server.0));
-        let tls = ClientConnection::new(grant.tls.clone(), name)?;
-        let mut stream = StreamOwned::new(tls, stream);
+        let mut stream = grant.call_from(self.source, server)?;
         let nonce = self.nonce.as_ref();
         let nonce = nonce.map_or_else(String::new, |nonce| {
             format!("redemption-nonce: {nonce}\r\n")

@@ -208,6 +208,7 @@ fn resolved(
         None => siteless(RESOLVED),
         Some(offer) => reachable(world, env)
             .and_then(|()| signed(issuer(grant, offer), world, env))
+            .and_then(|()| told(offer))
             .err()
             .unwrap_or_else(|| Verdict::ready(RESOLVED)),
     }
@@ -251,6 +252,19 @@ fn verdict(condition: &'static str, refusal: Refusal) -> Verdict {
             reason::NO_ENDPOINT,
             "the site accepts no links: set linkAccess of the Site, or create a RouterAccess",
         ),
+    }
+}
+
+/// A token becomes what the site's status says, which follows the access.
+fn told(offer: &Offer) -> Result<(), Verdict> {
+    match offer.links("") {
+        Ok(_) => Ok(()),
+        Err(Refusal::NoEndpoint) => Err(Verdict::pending(
+            RESOLVED,
+            reason::AWAITING_ADDRESS,
+            "waiting for the status of the site to name its address",
+        )),
+        Err(refusal) => Err(verdict(RESOLVED, refusal)),
     }
 }
 

@@ -1,0 +1,114 @@
+//! What does another site answer that means no good, or is out of its mind? A TLS server of a test's own.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::credential::{Authority, Files, Holder};
+
+/// A caller that does not go on is given up.
+const WITHIN: Duration = Duration::from_mins(1);
+
+/// A caller, to whom anything may be written.
+pub type Caller = StreamOwned<ServerConnection, TcpStream>;
+
+/// A server on loopback that answers each path in its own way.
+#[derive(Debug)]
+pub struct Peer {
+    address: SocketAddr,
+    ca: String,
+    hits: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+impl Peer {
+    /// Starts one, which runs as long as the process. `answer` is called with the path that was asked for, once the
+    /// request has been read, on a thread of its own.
+    pub fn start(answer: impl Fn(&str, &mut Caller) + Send + Sync + 'static) -> Result<Peer> {
+        let authority = Authority::new("peer")?;
+        let holder = Holder::Router(vec![Ipv4Addr::LOCALHOST.to_string()]);
+        let Files {
+            ca,
+            certificate,
+            key,
+        } = authority.files("peer", &holder)?;
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+        let tls = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let hits = Arc::new(Mutex::new(BTreeMap::new()));
+        let (tls, answer, counted) = (Arc::new(tls), Arc::new(answer), hits.clone());
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (tls, answer, hits) = (tls.clone(), answer.clone(), counted.clone());
+                thread::spawn(move || {
+                    // A caller that breaks off is no news.
+                    if let Ok((path, mut caller)) = receive(stream, tls) {
+                        let mut hits = hits.lock().unwrap_or_else(PoisonError::into_inner);
+                        *hits.entry(path.clone()).or_default() += 1;
+                        drop(hits);
+                        answer(&path, &mut caller);
+                        caller.conn.send_close_notify();
+                        let _ = caller.flush();
+                    }
+                });
+            }
+        });
+        Ok(Peer { address, ca, hits })
+    }
+
+    /// Where a path is.
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}/{path}", self.address)
+    }
+
+    /// By whom it is to be trusted, in PEM.
+    pub fn ca(&self) -> &str {
+        &self.ca
+    }
+
+    /// How often a path was asked for.
+    pub fn hits(&self, path: &str) -> usize {
+        let hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
+        hits.get(path).copied().unwrap_or_default()
+    }
+}
+
+/// Reads one request, and says for which path it is.
+fn receive(stream: TcpStream, tls: Arc<ServerConfig>) -> Result<(String, Caller)> {
+    stream.set_read_timeout(Some(WITHIN))?;
+    stream.set_write_timeout(Some(WITHIN))?;
+    let mut caller = StreamOwned::new(ServerConnection::new(tls)?, stream);
+    let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = caller.read(&mut buffer)?;
+        request.extend(buffer.get(..count).unwrap_or_default());
+        let text = String::from_utf8_lossy(&request);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                name.eq_ignore_ascii_case("content-length").then_some(value)
+            });
+            if body.len() >= length.unwrap_or("0").parse()? {
+                let path = head.split(' ').nth(1).context("no path")?;
+                return Ok((path.trim_start_matches('/').to_owned(), caller));
+            }
+        }
+        if count == 0 {
+            anyhow::bail!("half a request");
+        }
+    }
+}
