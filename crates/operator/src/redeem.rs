@@ -39,8 +39,10 @@ use crate::telemetry::{Metrics, Redeemed};
 use api_server::ApiServers;
 use target::Target;
 
-/// How many redemptions run at once.
-const PLACES: usize = 8;
+/// How many redemptions run at once. Each may have to wait for somebody who never answers, and nobody else for that.
+const PLACES: usize = 64;
+/// How many of them may be of one namespace.
+const NAMESPACE_PLACES: usize = 32;
 /// How long the other site may take, from looking up its name to the last byte.
 const EXCHANGE: Duration = Duration::from_secs(10);
 /// The most tokens whose tries are counted. Beyond, counting begins anew, and with it the plan's back-off.
@@ -76,6 +78,7 @@ struct Shared {
     dying: Dying,
     api_servers: ApiServers,
     places: Semaphore,
+    namespaces: Mutex<HashMap<String, Arc<Semaphore>>>,
     tasks: TaskTracker,
     state: Mutex<State>,
 }
@@ -111,6 +114,7 @@ impl Pool {
             dying,
             api_servers: ApiServers::default(),
             places: Semaphore::new(PLACES),
+            namespaces: Mutex::default(),
             tasks: TaskTracker::new(),
             state: Mutex::default(),
         }))
@@ -143,7 +147,10 @@ impl Shared {
     async fn work(self: Arc<Self>, mut redeem: Redeem) {
         loop {
             let attempt = {
-                let Ok(_place) = self.places.acquire().await else {
+                // In this order: who waits for his namespace holds up no other.
+                let places = self.places_of(&redeem.namespace);
+                let (Ok(_own), Ok(_place)) = (places.acquire().await, self.places.acquire().await)
+                else {
                     return;
                 };
                 // What is odd enough to make us panic is that token's fault alone.
@@ -159,6 +166,19 @@ impl Shared {
             };
             redeem = later;
         }
+    }
+
+    /// The places of a namespace. Those that nobody uses any more are forgotten.
+    fn places_of(&self, namespace: &str) -> Arc<Semaphore> {
+        // Single inserts and removals: a panic elsewhere leaves none half done.
+        let mut all = self
+            .namespaces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, places| Arc::strong_count(places) > 1);
+        all.entry(namespace.to_owned())
+            .or_insert_with(|| Arc::new(Semaphore::new(NAMESPACE_PLACES)))
+            .clone()
     }
 
     /// What was submitted meanwhile, unless what was told of `redeem` answers it. Where that is nothing, the token is

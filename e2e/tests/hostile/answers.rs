@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 use spanwire_e2e::credential::{Authority, Files, Holder};
 use spanwire_e2e::kubectl::{condition, has_condition, text};
 use spanwire_e2e::peer::{Caller, Peer};
@@ -27,6 +27,10 @@ const FINAL: [&str; 5] = [
 ];
 /// Where the peer answers as it should.
 const GOOD: &str = "good";
+/// Tokens at whose url nobody answers, and how soon a good one is redeemed all the same: sooner than one of them is given
+/// up.
+const DEAD: usize = 30;
+const PROMPT: Duration = Duration::from_secs(8);
 /// The most that is ever written of an endless answer.
 const ENDLESS: usize = 64 * 1024 * 1024;
 
@@ -52,13 +56,8 @@ pub(super) fn are_refused(stage: &Stage) -> Result<(usize, u64)> {
     })?;
 
     let cost = stage.costs(|| {
-        let tokens = names.iter().map(|name| {
-            let code = format!("{MARKER}{}", "c".repeat(18));
-            let spec = json!({"url": peer.url(&path(name)), "code": code, "ca": peer.ca()});
-            ours("AccessToken", &path(name), &spec)
-        });
-        for token in tokens {
-            stage.apply(TAKES, &token)?;
+        for name in &names {
+            stage.apply(TAKES, &token(&peer, &path(name), &path(name)))?;
         }
         names
             .iter()
@@ -78,16 +77,24 @@ pub(super) fn are_refused(stage: &Stage) -> Result<(usize, u64)> {
         let made: Vec<&str> = made.collect();
         ensure!(made.is_empty(), "{kind} were made: {made:?}");
     }
+    for number in 0..DEAD {
+        stage.apply(TAKES, &token(&peer, &format!("dead-{number}"), "no-answer"))?;
+    }
     is_taken(stage, &peer)?;
     Ok((names.len(), cost))
 }
 
-/// A good answer of the same peer is taken, under the token's name.
+fn token(peer: &Peer, name: &str, path: &str) -> Value {
+    let code = format!("{MARKER}{}", "c".repeat(18));
+    let spec = json!({"url": peer.url(path), "code": code, "ca": peer.ca()});
+    ours("AccessToken", name, &spec)
+}
+
+/// A good answer of the same peer is taken, under the token's name, and does not wait for those that do not come.
 fn is_taken(stage: &Stage, peer: &Peer) -> Result<()> {
-    let spec = json!({"url": peer.url(GOOD), "code": MARKER, "ca": peer.ca()});
-    stage.apply(TAKES, &ours("AccessToken", GOOD, &spec))?;
+    stage.apply(TAKES, &token(peer, GOOD, GOOD))?;
     let kubectl = stage.kubectl();
-    wait::until("the good token to be redeemed", WITHIN, || {
+    wait::until("the good token to be redeemed", PROMPT, || {
         let token = kubectl.find(&["accesstoken", GOOD, "--namespace", TAKES])?;
         Ok(token.filter(|token| has_condition(token, "Redeemed")))
     })?;

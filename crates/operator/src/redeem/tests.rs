@@ -47,13 +47,31 @@ async fn a_redemption_that_waits_is_not_begun_after_the_lease_is_lost() {
     server.fault(|_| Fault::Hang);
     let (until, leading) = Leading::for_test();
     let pool = pool(&server, &leading);
-    for index in 0..=PLACES {
+    for index in 0..=NAMESPACE_PLACES {
         pool.submit(redeem(&format!("t{index}")));
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     until.send_replace(None);
     pool.drain().await;
-    assert_eq!(server.count("GET", ""), PLACES);
+    assert_eq!(server.count("GET", ""), NAMESPACE_PLACES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_tokens_all_wait_holds_up_no_other() {
+    let server = ApiServer::new();
+    server.fault(|_| Fault::Hang);
+    let (_until, leading) = Leading::for_test();
+    let pool = pool(&server, &leading);
+    for index in 0..PLACES {
+        pool.submit(redeem(&format!("t{index}")));
+    }
+    pool.submit(Redeem {
+        namespace: "b".to_owned(),
+        ..redeem("other")
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.count("GET", "/accesstokens/other"), 1);
+    assert_eq!(server.count("GET", ""), NAMESPACE_PLACES + 1);
 }
 
 #[tokio::test]
