@@ -57,6 +57,12 @@ impl Process {
         Pid::from_raw(id).map(Process).context("a process id")
     }
 
+    /// What it would read from a file.
+    pub fn read(self, path: &str) -> Result<String> {
+        let path = format!("/proc/{}/root{path}", self.0.as_raw_nonzero());
+        std::fs::read_to_string(&path).with_context(|| format!("read {path}"))
+    }
+
     pub fn kill(self) -> Result<()> {
         kill_process(self.0, Signal::KILL).context("kill a process")
     }

@@ -3,16 +3,17 @@
 //! The operator's part is read from the audit log, the node's from `/proc`: both by this machine's clock.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::audit::{Mark, Request};
 use crate::bed::Bed;
+use crate::kubectl::{Kubectl, text};
 use crate::processes::{self, Process, ROUTER};
-use crate::scenario;
 use crate::scene::ours;
+use crate::{images, scenario, wait};
 
 const WITHIN: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(4);
@@ -20,6 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(4);
 const MANAGEMENT: u16 = 5672;
 const LINKS: u16 = 55671;
 const DAY: u64 = 24 * 60 * 60;
+/// Where a ConfigMap is mounted that is only looked at, and how long the kubelet may take to look again by itself.
+const MOUNT: &str = "/mounted";
+const MOUNTED_WITHIN: Duration = Duration::from_mins(3);
 
 /// Parts of the time from the Site's creation to the router's TLS listener, one after the other.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,6 +99,90 @@ pub fn time_change(bed: &Bed, namespace: &str, port: u16) -> Result<Duration> {
     let open = moment("the port", || router.listens(port).then_some(()))?;
     let told = written(bed, mark, namespace, "configmaps")?;
     Ok(open.0.saturating_sub(told))
+}
+
+/// A pod of ours that mounts a ConfigMap as a router's mounts its own, and nothing else.
+#[derive(Debug)]
+pub struct Mounted<'a> {
+    kubectl: Kubectl,
+    namespace: &'a str,
+    process: Process,
+    content: u32,
+}
+
+impl<'a> Mounted<'a> {
+    /// Makes it in a namespace, where the toolbox can be run.
+    pub fn start(bed: &Bed, namespace: &'a str) -> Result<Mounted<'a>> {
+        let kubectl = bed.kubectl();
+        let container = json!({
+            "name": "mounted",
+            "image": images::TOOLBOX,
+            "imagePullPolicy": "Never",
+            "command": ["/bin/sleep", "3600"],
+            "volumeMounts": [{"name": "mounted", "mountPath": MOUNT}],
+        });
+        let volume = json!({"name": "mounted", "configMap": {"name": "mounted"}});
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "mounted"},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+                "volumes": [volume],
+            },
+        });
+        let map = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "mounted"},
+            "data": {"content": "0"},
+        });
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [map, pod]});
+        kubectl.apply(&list.to_string(), &["--namespace", namespace])?;
+        let pod = kubectl.find(&["pod", "mounted", "--namespace", namespace])?;
+        let uid = pod.context("the pod")?["metadata"]["uid"].clone();
+        let process = processes::of_pod(text(&uid), &["sleep"])?;
+        Ok(Mounted {
+            kubectl,
+            namespace,
+            process,
+            content: 0,
+        })
+    }
+
+    /// Changes the ConfigMap, and watches the file change: when the kubelet looks by itself, or at once after a nudge.
+    pub fn time(&mut self, is_nudged: bool) -> Result<Duration> {
+        self.content += 1;
+        let content = self.content.to_string();
+        self.patch("configmap", &json!({"data": {"content": content}}))?;
+        let start = Instant::now();
+        if is_nudged {
+            let nudge = json!({"metadata": {"annotations": {"nudge": content}}});
+            self.patch("pod", &nudge)?;
+        }
+        let path = format!("{MOUNT}/content");
+        wait::until("the kubelet to look", MOUNTED_WITHIN, || {
+            Ok((self.process.read(&path)? == content).then_some(()))
+        })?;
+        Ok(start.elapsed())
+    }
+
+    fn patch(&self, kind: &str, patch: &Value) -> Result<()> {
+        let (patch, namespace) = (patch.to_string(), self.namespace);
+        self.kubectl
+            .run(&[
+                "patch",
+                kind,
+                "mounted",
+                "--type=merge",
+                "--patch",
+                &patch,
+                "--namespace",
+                namespace,
+            ])
+            .map(drop)
+    }
 }
 
 fn routers() -> BTreeSet<i32> {

@@ -4,16 +4,18 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use spanwire_e2e::bed::Bed;
+use spanwire_e2e::bed::{self, Bed};
 use spanwire_e2e::images::Profile;
 use spanwire_e2e::namespace::Namespaces;
-use spanwire_e2e::stopwatch::{Times, time_change, time_site};
+use spanwire_e2e::stopwatch::{Mounted, Times, time_change, time_site};
 use spanwire_e2e::{command, wait, workspace};
 
 use crate::progress::Steps;
 use crate::raise;
 
 const WITHIN: Duration = Duration::from_hours(1);
+/// The kubelet looks by itself every minute or so.
+const UNNUDGED: u16 = 5;
 const GONE_WITHIN: Duration = Duration::from_mins(2);
 
 #[derive(clap::Args)]
@@ -78,9 +80,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for number in 0..args.changes {
         changes.push(time_change(&bed, "bench-changes", 56_000 + number)?);
     }
-    namespaces.passed()?;
     line("to the router", changes);
-    Ok(())
+
+    println!(
+        "\n── a mounted file, {} changes with a nudge and {UNNUDGED} without",
+        args.changes
+    );
+    bed::equip(&cluster)?;
+    let mut mounted = Mounted::start(&bed, "bench-changes")?;
+    let mut time = |is_nudged, count| {
+        let times = (0..count).map(|_| mounted.time(is_nudged));
+        times.collect::<Result<Vec<_>>>()
+    };
+    line("with a nudge", time(true, args.changes)?);
+    line("without", time(false, UNNUDGED)?);
+    namespaces.passed()
 }
 
 /// A room, and its part of the time.
