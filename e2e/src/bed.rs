@@ -123,7 +123,7 @@ pub fn furnish(cluster: &Cluster, archives: &[images::Archive]) -> Result<()> {
 
 /// A cluster of this test program's own, with the operator in it.
 pub fn own() -> Result<Cluster> {
-    let (cluster, programs) = empty(true)?;
+    let (cluster, programs) = empty(true, Profile::Bed)?;
     let archives = [
         images::spanwire(&programs, cluster.dir())?,
         images::router(&programs, cluster.dir())?,
@@ -135,8 +135,8 @@ pub fn own() -> Result<Cluster> {
 
 /// A control plane of this test program's own, with all that an operator needs which runs outside of it; and the folder
 /// of our programs.
-pub fn without_operator() -> Result<(Cluster, PathBuf)> {
-    let (cluster, programs) = empty(false)?;
+pub fn without_operator(profile: Profile) -> Result<(Cluster, PathBuf)> {
+    let (cluster, programs) = empty(false, profile)?;
     let settings = Settings {
         replicas: Some(0),
         ..Settings::default()
@@ -146,11 +146,11 @@ pub fn without_operator() -> Result<(Cluster, PathBuf)> {
     Ok((cluster, programs))
 }
 
-fn empty(has_node: bool) -> Result<(Cluster, PathBuf)> {
+fn empty(has_node: bool, profile: Profile) -> Result<(Cluster, PathBuf)> {
     let say: Say<'_> = &|_| ();
     tools::prepare(Install::Refused, say)?;
     let binaries: Binaries = binaries::control_plane(say)?;
-    let programs = images::build(Profile::Bed, say)?;
+    let programs = images::build(profile, say)?;
     let name = own_name();
     let wanted = Wanted {
         name: &name,

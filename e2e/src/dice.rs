@@ -1,7 +1,6 @@
 //! What does chance decide? The same again for the same seed, which `SPANWIRE_SEED` may name.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 
@@ -10,6 +9,7 @@ const VARIABLE: &str = "SPANWIRE_SEED";
 /// A source of numbers that look like chance; enough for tests, and for nothing else.
 #[derive(Debug)]
 pub struct Dice {
+    /// What to set `SPANWIRE_SEED` to for the same numbers again.
     pub seed: u64,
     state: Mutex<u64>,
 }

@@ -137,7 +137,7 @@ async fn accept(gate: Arc<Gate>, listener: TcpListener) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let gate = gate.clone();
@@ -215,9 +215,15 @@ impl Gate {
 
 /// A refusal as the API server writes one.
 fn refusal(code: u16) -> Result<Response<Body>> {
+    let reason = match code {
+        409 => "Conflict",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
+    };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-        "reason": if code == 409 { "Conflict" } else { "InternalError" },
+        "reason": reason,
         "message": "the fault proxy says so",
     });
     let body = Full::new(Bytes::from(status.to_string()));

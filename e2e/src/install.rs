@@ -24,7 +24,8 @@ pub struct Settings<'a> {
     pub router_image: Option<&'a str>,
     /// More arguments for the operator.
     pub args: Vec<String>,
-    /// How many operators run in the cluster. With none, its objects are there for one that runs elsewhere.
+    /// How many operators run in the cluster, if not as many as the manifests say. With 0, its objects are there for one
+    /// that runs elsewhere.
     pub replicas: Option<u8>,
 }
 

@@ -1,6 +1,6 @@
 //! What does another site do that redeems a grant, from a machine of its own?
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,9 @@ use serde_json::Value;
 use crate::kubectl::text;
 
 const WITHIN: Duration = Duration::from_secs(15);
+
+/// A connection to a grant server.
+pub type Line = StreamOwned<ClientConnection, TcpStream>;
 
 /// A grant, as its status tells the world of it.
 #[derive(Clone, Debug)]
@@ -66,18 +69,7 @@ impl Grant {
 
 impl Grant {
     /// A connection to the server, with nothing said yet.
-    pub fn call(
-        &self,
-        server: (Ipv4Addr, u16),
-    ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
-        self.call_from(Ipv4Addr::LOCALHOST, server)
-    }
-
-    fn call_from(
-        &self,
-        source: Ipv4Addr,
-        server: (Ipv4Addr, u16),
-    ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+    pub fn call(&self, source: Ipv4Addr, server: (Ipv4Addr, u16)) -> Result<Line> {
         let stream = dial(source, server.into())?;
         stream.set_read_timeout(Some(WITHIN))?;
         stream.set_write_timeout(Some(WITHIN))?;
@@ -91,55 +83,60 @@ impl Grant {
 impl Redeemer {
     /// Asks once, and hears the answer.
     pub fn redeem(&self, server: (Ipv4Addr, u16), grant: &Grant) -> Result<Said> {
-        let mut stream = self.ask(server, grant)?;
-        let mut answer = Vec::new();
-        match stream.read_to_end(&mut answer) {
-            // A server that was killed says no farewell.
-            Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error.into()),
-            _ => {}
-        }
-        let answer = String::from_utf8(answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
-        let status = head.split(' ').nth(1).context("no status")?.parse()?;
-        let length = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(": ")?;
-            name.eq_ignore_ascii_case("content-length").then_some(value)
-        });
-        let length: usize = length.context("no length")?.parse()?;
-        ensure!(body.len() == length, "half a body");
-        Ok(Said {
-            status,
-            body: body.to_owned(),
-        })
+        self.redeem_on(&mut grant.call(self.source, server)?, grant)
+    }
+
+    /// Asks on a connection that may have been asked on before, and hears the answer.
+    pub fn redeem_on(&self, line: &mut Line, grant: &Grant) -> Result<Said> {
+        self.ask(line, grant)?;
+        hear(line)
     }
 
     /// Asks once, and is gone before the answer comes.
     pub fn ask_and_go(&self, server: (Ipv4Addr, u16), grant: &Grant) -> Result<()> {
-        self.ask(server, grant).map(drop)
+        self.ask(&mut grant.call(self.source, server)?, grant)
     }
 
-    fn ask(
-        &self,
-        server: (Ipv4Addr, u16),
-        grant: &Grant,
-    ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
-        let mut stream = grant.call_from(self.source, server)?;
+    fn ask(&self, line: &mut Line, grant: &Grant) -> Result<()> {
         let nonce = self.nonce.as_ref();
         let nonce = nonce.map_or_else(String::new, |nonce| {
             format!("redemption-nonce: {nonce}\r\n")
         });
         let request = format!(
-            "POST /{} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nname: {}\r\nsubject: {}\r\n{nonce}\
-             content-length: {}\r\n\r\n{}",
+            "POST /{} HTTP/1.1\r\nhost: x\r\nname: {}\r\nsubject: {}\r\n{nonce}content-length: {}\r\n\r\n{}",
             grant.uid,
             grant.name,
             self.subject,
             grant.code.len(),
             grant.code,
         );
-        stream.write_all(request.as_bytes())?;
-        stream.flush()?;
-        Ok(stream)
+        line.write_all(request.as_bytes())?;
+        line.flush()?;
+        Ok(())
+    }
+}
+
+/// Reads one answer, as long as it says that it is.
+fn hear(line: &mut Line) -> Result<Said> {
+    let (mut answer, mut buffer) = (Vec::new(), [0; 8192]);
+    loop {
+        let text = std::str::from_utf8(&answer).unwrap_or_default();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                name.eq_ignore_ascii_case("content-length").then_some(value)
+            });
+            let length: usize = length.context("no length")?.parse()?;
+            if body.len() >= length {
+                let status = head.split(' ').nth(1).context("no status")?.parse()?;
+                let body = body.to_owned();
+                return Ok(Said { status, body });
+            }
+        }
+        // A server that was killed says no farewell.
+        let count = line.read(&mut buffer)?;
+        ensure!(count > 0, "half an answer");
+        answer.extend(buffer.get(..count).unwrap_or_default());
     }
 }
 

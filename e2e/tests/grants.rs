@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use spanwire_e2e::cluster::Cluster;
 use spanwire_e2e::dice::Dice;
 use spanwire_e2e::fault_proxy::{Asked, Fate, FaultProxy};
+use spanwire_e2e::images::Profile;
 use spanwire_e2e::kubectl::{Kubectl, has_condition};
 use spanwire_e2e::operator::Operator;
 use spanwire_e2e::redeemer::{Grant, Redeemer};
@@ -98,7 +99,7 @@ struct Stage {
 
 impl Stage {
     fn set() -> Result<Stage> {
-        let (cluster, programs) = bed::without_operator()?;
+        let (cluster, programs) = bed::without_operator(Profile::Bed)?;
         let dice = Arc::new(Dice::new()?);
         let is_faulty = Arc::new(AtomicBool::new(false));
         let (chance, faulty) = (dice.clone(), is_faulty.clone());

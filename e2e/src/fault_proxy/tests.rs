@@ -16,6 +16,8 @@ type Event = Result<Frame<Bytes>, Infallible>;
 /// A client's watch by way of a proxy, and the API server's end of it.
 struct Watch {
     events: UnboundedSender<Event>,
+    /// How many requests the API server heard of.
+    heard: Arc<AtomicUsize>,
     proxy: FaultProxy,
     client: Runtime,
     /// The client's connection ends with it.
@@ -39,7 +41,13 @@ impl Watch {
             caller: None,
         };
         let (events, sent) = unbounded();
-        client.spawn(api_server(tls::acceptor(&pki)?, listener, sent));
+        let heard = Arc::new(AtomicUsize::new(0));
+        client.spawn(api_server(
+            tls::acceptor(&pki)?,
+            listener,
+            sent,
+            heard.clone(),
+        ));
         let proxy = FaultProxy::start(road, move |asked| {
             assert_eq!(asked.verb, "watch");
             fate
@@ -57,6 +65,7 @@ impl Watch {
         })?;
         Ok(Watch {
             events,
+            heard,
             proxy,
             client,
             connection,
@@ -89,11 +98,13 @@ async fn api_server(
     acceptor: TlsAcceptor,
     listener: TcpListener,
     events: UnboundedReceiver<Event>,
+    heard: Arc<AtomicUsize>,
 ) -> Result<()> {
     let (stream, _) = listener.accept().await?;
     let stream = acceptor.accept(stream).await?;
     let events = Mutex::new(Some(events));
     let answer = service_fn(async |_| {
+        heard.fetch_add(1, Ordering::Relaxed);
         let events = events.lock().await.take();
         let events = events.context("a second request")?;
         anyhow::Ok(Response::new(StreamBody::new(events)))
@@ -150,17 +161,22 @@ fn what_is_late_comes_in_its_order_and_each_part_as_much_later() -> Result<()> {
 
 #[test]
 fn what_is_refused_is_not_passed_on_and_what_is_lost_ends_the_connection() -> Result<()> {
-    for (fate, code) in [(Fate::Refuse(409), 409), (Fate::DoAndRefuse(504), 504)] {
+    for (fate, code, heard) in [
+        (Fate::Refuse(409), 409, 0),
+        (Fate::DoAndRefuse(504), 504, 1),
+    ] {
         let mut watch = Watch::open(fate)?;
         watch.events.close_channel();
         let request = Request::get("/api/v1/configmaps?watch=1").body(Empty::new())?;
         let answer = watch.client.block_on(watch.sender.send_request(request))?;
         assert_eq!(answer.status(), code);
+        assert_eq!(watch.heard.load(Ordering::Relaxed), heard, "{fate:?}");
     }
-    for fate in [Fate::LoseRequest, Fate::LoseAnswer] {
+    for (fate, heard) in [(Fate::LoseRequest, 0), (Fate::LoseAnswer, 1)] {
         let mut watch = Watch::open(fate)?;
         watch.events.close_channel();
         assert!(watch.answer().is_err(), "{fate:?}");
+        assert_eq!(watch.heard.load(Ordering::Relaxed), heard, "{fate:?}");
     }
     Ok(())
 }

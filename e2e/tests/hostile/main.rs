@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use spanwire_e2e::cluster::Cluster;
+use spanwire_e2e::images::Profile;
 use spanwire_e2e::kubectl::Kubectl;
 use spanwire_e2e::operator::Operator;
 use spanwire_e2e::redeemer::{Grant, Redeemer};
@@ -36,7 +37,7 @@ struct Stage {
 
 impl Stage {
     fn set() -> Result<Stage> {
-        let (cluster, programs) = bed::without_operator()?;
+        let (cluster, programs) = bed::without_operator(Profile::Bed)?;
         let logs = cluster.dir().join("logs");
         let operator = Operator::start(&programs, &cluster.kubeconfig(), 0, &logs)?;
         let stage = Stage { operator, cluster };

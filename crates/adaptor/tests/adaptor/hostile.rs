@@ -51,7 +51,7 @@ fn a_router_that_babbles_slams_or_stops_in_the_middle_is_tried_again() {
         Mood::Babble,
         Mood::Cut(100),
         Mood::Cut(1_000),
-        Mood::Cut(4_000),
+        Mood::Cut(2_000),
     ] {
         let visits = gate.visits();
         gate.set(mood);
