@@ -39,9 +39,10 @@ use crate::telemetry::{Metrics, Redeemed};
 use api_server::ApiServers;
 use target::Target;
 
-/// How many redemptions run at once. Each may have to wait for somebody who never answers, and nobody else for that.
+/// How many redemptions run at once: enough that those whose peer never answers hold up nobody else. Their answers, of
+/// 64 KiB at most, are 4 MiB together.
 const PLACES: usize = 64;
-/// How many of them may be of one namespace.
+/// How many of them may be of one namespace: half, so that one whose peers never answer leaves as many to the others.
 const NAMESPACE_PLACES: usize = 32;
 /// How long the other site may take, from looking up its name to the last byte.
 const EXCHANGE: Duration = Duration::from_secs(10);

@@ -17,8 +17,9 @@ pub struct Codes {
 
 #[derive(Default)]
 struct Known {
-    /// Grant and token → namespace.
+    /// Grant → namespace.
     grants: HashMap<String, String>,
+    /// Token → namespace.
     tokens: HashMap<String, String>,
     digests: Digests,
 }
