@@ -19,17 +19,8 @@ async fn a_right_code_gets_a_credential_and_a_link() {
     let secret: k8s_openapi::api::core::v1::Secret =
         serde_json::from_value(secret.clone()).unwrap();
     let facts = crate::facts::secret_facts(&secret);
-    assert_eq!(
-        facts.pair.as_ref().and_then(|pair| pair.key_error.clone()),
-        None
-    );
-    assert_eq!(
-        facts
-            .pair
-            .as_ref()
-            .and_then(|pair| pair.chain_error.clone()),
-        None
-    );
+    let pair = facts.pair.as_ref().unwrap();
+    assert_eq!((&pair.key_error, &pair.chain_error), (&None, &None));
     let certificate = facts.certificate().unwrap();
     assert_eq!(certificate.subject, "site-uid");
     assert!(certificate.client && !certificate.server);

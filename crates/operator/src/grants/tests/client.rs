@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn not_dialled() -> Outcome {
+    Outcome::Invalid("the token's url leads to an address that may not be dialled".to_owned())
+}
+
 #[tokio::test]
 async fn a_token_is_redeemed_and_its_answer_stored() {
     let cluster = Cluster::new(1);
@@ -78,35 +82,32 @@ async fn only_the_tokens_ca_is_trusted() {
         west.api.put(TOKEN, token);
         west
     };
-    let Outcome::Untrusted(message) = with(&authority("x").ca).attempt().await.outcome else {
-        panic!()
-    };
     assert_eq!(
-        message,
-        "the certificate at the token's url is not vouched for by the token's ca"
+        with(&authority("x").ca).attempt().await.outcome,
+        Outcome::Untrusted(
+            "the certificate at the token's url is not vouched for by the token's ca".to_owned()
+        )
     );
-    let Outcome::Invalid(message) = with("junk").attempt().await.outcome else {
-        panic!()
-    };
     assert_eq!(
-        message,
-        "the token's ca cannot be used: ca holds no certificate in PEM"
+        with("junk").attempt().await.outcome,
+        Outcome::Invalid(
+            "the token's ca cannot be used: ca holds no certificate in PEM".to_owned()
+        )
     );
-    let Outcome::Invalid(message) = with("").attempt().await.outcome else {
-        panic!()
-    };
-    assert_eq!(message, "token does not have a CA");
+    assert_eq!(
+        with("").attempt().await.outcome,
+        Outcome::Invalid("token does not have a CA".to_owned())
+    );
     let elsewhere = signed(&listening.ca, &["elsewhere.example"]);
     listening
         .served
         .set(&elsewhere.certificate, &elsewhere.key)
         .unwrap();
-    let Outcome::Untrusted(message) = west(&listening, CODE).attempt().await.outcome else {
-        panic!()
-    };
     assert_eq!(
-        message,
-        "the certificate at the token's url is not for the host that the url names"
+        west(&listening, CODE).attempt().await.outcome,
+        Outcome::Untrusted(
+            "the certificate at the token's url is not for the host that the url names".to_owned()
+        )
     );
 }
 
@@ -127,13 +128,7 @@ async fn nobody_is_dialled_who_may_not_be() {
         report,
         Dying::default(),
     );
-    let Outcome::Invalid(message) = west.attempt().await.outcome else {
-        panic!()
-    };
-    assert_eq!(
-        message,
-        "the token's url leads to an address that may not be dialled"
-    );
+    assert_eq!(west.attempt().await.outcome, not_dialled());
 }
 
 #[tokio::test]
@@ -248,12 +243,9 @@ async fn an_api_server_is_known_by_its_certificate_wherever_it_is_met() {
         .served
         .set(&api_server.certificate, &api_server.key)
         .unwrap();
-    let Outcome::Invalid(message) = west(&listening, CODE).attempt().await.outcome else {
-        panic!()
-    };
     assert_eq!(
-        message,
-        "the token's url leads to an address that may not be dialled"
+        west(&listening, CODE).attempt().await.outcome,
+        not_dialled()
     );
 }
 
@@ -266,11 +258,5 @@ async fn the_api_server_is_not_dialled_where_it_says_it_is() {
         "/api",
         json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": told}),
     );
-    let Outcome::Invalid(message) = west.attempt().await.outcome else {
-        panic!()
-    };
-    assert_eq!(
-        message,
-        "the token's url leads to an address that may not be dialled"
-    );
+    assert_eq!(west.attempt().await.outcome, not_dialled());
 }

@@ -38,15 +38,14 @@ impl Moments {
         })
     }
 
-    /// Welch's t.
-    fn distance(self, other: Self) -> f64 {
+    fn welch_t(self, other: Self) -> f64 {
         let error = |of: Self| of.spread / (of.count - 1.0) / of.count;
         (self.mean - other.mean) / (error(self) + error(other)).sqrt()
     }
 }
 
 /// The largest t between the first kind of request and any other, over this many samples in random order.
-fn largest_distance(kinds: &[Request], mut ask: impl FnMut(&Request)) -> f64 {
+fn largest_t(kinds: &[Request], mut ask: impl FnMut(&Request)) -> f64 {
     let mut times = vec![Vec::with_capacity(SAMPLES / kinds.len() * 2); kinds.len()];
     let mut chance = vec![0_u8; SAMPLES];
     aws_lc_rs::rand::fill(&mut chance).unwrap();
@@ -78,15 +77,15 @@ fn largest_distance(kinds: &[Request], mut ask: impl FnMut(&Request)) -> f64 {
         .collect();
     moments
         .iter()
-        .map(|other| moments[0].distance(*other).abs())
+        .map(|other| moments[0].welch_t(*other).abs())
         .fold(0.0, f64::max)
 }
 
-/// The least that rounds find, of which one below the limit is enough.
-fn distance(kinds: &[Request], ask: impl Fn(&Request)) -> f64 {
+/// The least of what the rounds find, of which one below the limit is enough.
+fn least_t(kinds: &[Request], ask: impl Fn(&Request)) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..ROUNDS {
-        least = least.min(largest_distance(kinds, &ask));
+        least = least.min(largest_t(kinds, &ask));
         if least < DIFFERS {
             break;
         }
@@ -134,8 +133,8 @@ async fn the_time_of_a_refusal_tells_nothing() {
     let server = Cluster::new(1).server_with(directory);
     let source = SOURCE.parse().unwrap();
     let ask = |request: &Request| assert!(server.authenticate(source, request).is_err());
-    let distance = distance(&kinds(), ask);
-    assert!(distance < DIFFERS, "t = {distance:.1}");
+    let t = least_t(&kinds(), ask);
+    assert!(t < DIFFERS, "t = {t:.1}");
 }
 
 #[test]
@@ -144,6 +143,6 @@ fn a_comparison_that_ends_at_the_first_difference_would_show() {
         let same = request.code.iter().zip(CODE.as_bytes());
         black_box(same.take_while(|(one, other)| one == other).count());
     };
-    let distance = distance(&kinds(), ask);
-    assert!(distance >= DIFFERS, "t = {distance:.1}");
+    let t = least_t(&kinds(), ask);
+    assert!(t >= DIFFERS, "t = {t:.1}");
 }
