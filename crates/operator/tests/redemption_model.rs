@@ -3,8 +3,9 @@
 //! The protocol of `design.md` §6 as a small model, checked in every order of its steps. What may go wrong does so a
 //! bounded number of times: a server dies, a write or its answer is lost or comes late, an answer is lost or comes
 //! twice, a client asks again though it is still being served. Each step is named after the function that makes it:
-//! `redemption` and `refused` in `grants/redemption.rs`; `record`, `write` and `read_back` in `grants/ledger.rs`;
-//! `exchange` and `store` in `redeem/`.
+//! `redemption` in `grants/redemption.rs`; `record`, `write` and `read_back` in `grants/ledger.rs`; `exchange` and
+//! `store` in `redeem/`.
+
 use std::collections::BTreeSet;
 
 use stateright::{Checker, Model, Property};
@@ -141,6 +142,17 @@ impl World {
         self.answers.insert((client, answer));
     }
 
+    /// What a server does once it knows that a write was done.
+    fn done(&mut self, server: Server, client: Client) {
+        self.servers[server].seen = self.ledger.clone();
+        self.answer(server, client, Answer::Granted);
+    }
+
+    /// Whether the server still waits for what becomes of this patch.
+    fn is_awaited(&self, patch: Patch) -> bool {
+        self.servers[patch.server].work == Work::Writing(patch.client)
+    }
+
     /// The API server's part of a write: whether it was done.
     fn take(&mut self, patch: Patch, flaw: Flaw) -> bool {
         self.patches.remove(&patch);
@@ -158,12 +170,6 @@ impl World {
 }
 
 impl Protocol {
-    /// What a server does once it knows that a write was done.
-    fn done(world: &mut World, server: Server, client: Client) {
-        world.servers[server].seen = world.ledger.clone();
-        world.answer(server, client, Answer::Granted);
-    }
-
     /// A claim that is there is repeated, where nothing is left it is refused, else it is written.
     fn record(&self, world: &mut World, server: Server, client: Client, known: Ledger) {
         let is_known = self.flaw != Flaw::Forgetful && known.claims.contains(&client);
@@ -196,11 +202,6 @@ impl Protocol {
         Some(())
     }
 
-    /// Whether the server still waits for what becomes of this patch.
-    fn is_awaited(world: &World, patch: Patch) -> bool {
-        world.servers[patch.server].work == Work::Writing(patch.client)
-    }
-
     fn step(&self, world: &mut World, step: &Step) -> Option<()> {
         match *step {
             Step::Exchange(client) | Step::ExchangeAgain(client) => {
@@ -216,9 +217,9 @@ impl Protocol {
             }
             Step::Write(patch) => {
                 let is_done = world.take(patch, self.flaw);
-                if Self::is_awaited(world, patch) {
+                if world.is_awaited(patch) {
                     if is_done {
-                        Self::done(world, patch.server, patch.client);
+                        world.done(patch.server, patch.client);
                     } else {
                         self.unclear(world, patch.server)?;
                     }
@@ -243,7 +244,7 @@ impl Protocol {
             Step::GiveUp(server) => self.unclear(world, server)?,
             Step::LosePatch(patch) => {
                 world.patches.remove(&patch);
-                if Self::is_awaited(world, patch) {
+                if world.is_awaited(patch) {
                     self.unclear(world, patch.server)?;
                 }
             }
