@@ -19,6 +19,10 @@ use crate::{command, wait, workspace};
 const WITHIN: Duration = Duration::from_mins(2);
 const SCRIPT_WITHIN: Duration = Duration::from_mins(4);
 const GONE_WITHIN: Duration = Duration::from_mins(1);
+/// Credentials and ports that rewrites go through; the last rewrite has the next of each.
+const CREDENTIALS: u16 = 7;
+const PORTS: u16 = 5;
+const FIRST_PORT: u16 = 55690;
 
 /// What a network of two sites counts as long as nothing went wrong.
 pub const FAULTLESS: Tally = Tally {
@@ -57,7 +61,7 @@ pub fn linked_on(
 }
 
 /// How often a configuration is rewritten without a pause.
-fn rewrites() -> usize {
+fn rewrites() -> u16 {
     if scene::is_full() { 100 } else { 20 }
 }
 
@@ -119,12 +123,12 @@ impl<'a> Scenario<'a> {
     pub fn withstands_rewrites(&self) -> Result<Duration> {
         let kubectl = self.bed.kubectl();
         for round in 1..rewrites() {
-            self.rewrite(&kubectl, round % 7, 55690 + round % 5)?;
+            self.rewrite(&kubectl, round % CREDENTIALS, FIRST_PORT + round % PORTS)?;
         }
         // Others than all before, so that they tell of nothing but the last.
-        let (credential, port) = (7, 55695);
+        let (credential, port) = (CREDENTIALS, FIRST_PORT + PORTS);
         let start = Instant::now();
-        self.rewrite(&kubectl, credential, port.into())?;
+        self.rewrite(&kubectl, credential, port)?;
         let pod = self.router_pod(&self.west)?;
         let waited = wait::until("the last port to be open", WITHIN, || {
             let router = processes::of_pod(&pod, &ROUTER)?;
@@ -142,7 +146,7 @@ impl<'a> Scenario<'a> {
         Ok(waited)
     }
 
-    fn rewrite(&self, kubectl: &Kubectl, credential: usize, port: usize) -> Result<()> {
+    fn rewrite(&self, kubectl: &Kubectl, credential: u16, port: u16) -> Result<()> {
         let spec = json!({
             "accessType": "local",
             "generateTlsCredentials": true,

@@ -1,7 +1,7 @@
 //! Is a grant redeemed exactly as often as it allows, whatever fails meanwhile?
 //!
-//! On a control plane of its own, with two operators that are killed again and again, an API server that refuses, forgets
-//! and goes silent, and redeemers who are gone before their answer comes. `design.md` §6, F23 of `faults.md`.
+//! On a control plane of its own, with two operators that are killed again and again, an API server that refuses and
+//! whose requests and answers are lost, and redeemers who are gone before their answer comes (`design.md` §6).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How often a line is sent.
 const EVERY: Duration = Duration::from_millis(20);
+/// Lines of a second: far more than are ever on their way.
+const MANY: u64 = 50;
 
 /// A server that sends back what it gets; its port. It lives as long as the test program.
 pub(crate) fn serve() -> u16 {
@@ -76,7 +78,7 @@ impl Stream {
         let start = self.echoed.load(Ordering::SeqCst);
         eventually("lines come back", || {
             assert!(!self.is_cut(), "the stream was cut");
-            self.echoed.load(Ordering::SeqCst) >= start + 50
+            self.echoed.load(Ordering::SeqCst) >= start + MANY
         });
     }
 
