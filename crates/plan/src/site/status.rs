@@ -75,17 +75,34 @@ pub(crate) fn problems(world: &World, env: &Env<'_>) -> Vec<Verdict> {
             fault.verdict(CONFIGURED)
         });
     }
-    let refused: BTreeSet<&Refused> = world
+    let reports = world
         .routers()
-        .filter_map(|(_, report)| report)
-        .flat_map(|report| &report.refused)
-        .filter(|refused| is_own(&refused.entity) && refused.reason != refusal::CREDENTIAL_MISSING)
+        .filter_map(|(pod, report)| Some((pod, report?)));
+    let messages: BTreeSet<String> = reports
+        .flat_map(|(pod, report)| report.refused.iter().filter_map(|one| refusal_of(pod, one)))
         .collect();
-    problems.extend(refused.into_iter().map(|refused| {
-        let message = format!("the router refused {}: {}", refused.entity, refused.message);
-        Verdict::error(CONFIGURED, reason::ROUTER_REFUSED, message)
-    }));
+    problems.extend(
+        messages
+            .into_iter()
+            .map(|message| Verdict::error(CONFIGURED, reason::ROUTER_REFUSED, message)),
+    );
     problems
+}
+
+/// What a router's adaptor says is wrong with the site's own configuration.
+fn refusal_of(pod: &Pod, refused: &Refused) -> Option<String> {
+    let Refused {
+        entity, message, ..
+    } = refused;
+    match refused.reason.as_str() {
+        refusal::CREDENTIAL_MISSING => None,
+        refusal::ROUTER_UNREACHABLE => {
+            let pod = pod.metadata.name.as_deref().unwrap_or_default();
+            Some(format!("pod {pod}: {message}"))
+        }
+        _ if is_own(entity) => Some(format!("the router refused {entity}: {message}")),
+        _ => None,
+    }
 }
 
 /// Whether an entity of a report is the site's own, rather than a Link's or a RouterAccess'; a mounted file is.
