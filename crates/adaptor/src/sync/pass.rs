@@ -143,6 +143,7 @@ impl Sync {
     /// The connection is lost or in doubt.
     pub(super) async fn read_live(&mut self, router: &mut Management) -> Result<(), AskRouter> {
         // What was known goes first: there is no need of both.
+        self.knows_live = false;
         self.live = Live::default();
         self.live = read(router, self.desired.entities()).await?;
         self.doubt();
