@@ -1,7 +1,7 @@
 //! What does another site answer that means no good, or is out of its mind? A TLS server of a test's own.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -14,6 +14,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::credential::{Authority, Files, Holder};
+use crate::http;
 
 /// A caller that does not go on is given up.
 const WITHIN: Duration = Duration::from_mins(1);
@@ -92,23 +93,7 @@ fn receive(stream: TcpStream, tls: Arc<ServerConfig>) -> Result<(String, Caller)
     stream.set_read_timeout(Some(WITHIN))?;
     stream.set_write_timeout(Some(WITHIN))?;
     let mut caller = StreamOwned::new(ServerConnection::new(tls)?, stream);
-    let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
-    loop {
-        let count = caller.read(&mut buffer)?;
-        request.extend(buffer.get(..count).unwrap_or_default());
-        let text = String::from_utf8_lossy(&request);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| {
-                let (name, value) = line.split_once(": ")?;
-                name.eq_ignore_ascii_case("content-length").then_some(value)
-            });
-            if body.len() >= length.unwrap_or("0").parse()? {
-                let path = head.split(' ').nth(1).context("no path")?;
-                return Ok((path.trim_start_matches('/').to_owned(), caller));
-            }
-        }
-        if count == 0 {
-            anyhow::bail!("half a request");
-        }
-    }
+    let (head, _) = http::receive(&mut caller)?;
+    let path = head.split(' ').nth(1).context("no path")?;
+    Ok((path.trim_start_matches('/').to_owned(), caller))
 }

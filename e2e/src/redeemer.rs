@@ -1,11 +1,11 @@
 //! What does another site do that redeems a grant, from a machine of its own?
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use rustix::net::{AddressFamily, SocketType};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -13,6 +13,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 
+use crate::http;
 use crate::kubectl::text;
 
 const WITHIN: Duration = Duration::from_secs(15);
@@ -65,9 +66,7 @@ impl Grant {
             tls: Arc::new(tls),
         })
     }
-}
 
-impl Grant {
     /// A connection to the server, with nothing said yet.
     pub fn call(&self, source: Ipv4Addr, server: (Ipv4Addr, u16)) -> Result<Line> {
         let stream = dial(source, server.into())?;
@@ -88,56 +87,40 @@ impl Redeemer {
 
     /// Asks on a connection that may have been asked on before, and hears the answer.
     pub fn redeem_on(&self, line: &mut Line, grant: &Grant) -> Result<Said> {
-        self.ask(line, grant)?;
-        hear(line)
+        exchange(line, &self.request(grant))
     }
 
     /// Asks once, and is gone before the answer comes.
     pub fn ask_and_go(&self, server: (Ipv4Addr, u16), grant: &Grant) -> Result<()> {
-        self.ask(&mut grant.call(self.source, server)?, grant)
+        let mut line = grant.call(self.source, server)?;
+        line.write_all(self.request(grant).as_bytes())?;
+        line.flush()?;
+        Ok(())
     }
 
-    fn ask(&self, line: &mut Line, grant: &Grant) -> Result<()> {
+    fn request(&self, grant: &Grant) -> String {
         let nonce = self.nonce.as_ref();
         let nonce = nonce.map_or_else(String::new, |nonce| {
             format!("redemption-nonce: {nonce}\r\n")
         });
-        let request = format!(
+        format!(
             "POST /{} HTTP/1.1\r\nhost: x\r\nname: {}\r\nsubject: {}\r\n{nonce}content-length: {}\r\n\r\n{}",
             grant.uid,
             grant.name,
             self.subject,
             grant.code.len(),
             grant.code,
-        );
-        line.write_all(request.as_bytes())?;
-        line.flush()?;
-        Ok(())
+        )
     }
 }
 
-/// Reads one answer, as long as it says that it is.
-fn hear(line: &mut Line) -> Result<Said> {
-    let (mut answer, mut buffer) = (Vec::new(), [0; 8192]);
-    loop {
-        let text = std::str::from_utf8(&answer).unwrap_or_default();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| {
-                let (name, value) = line.split_once(": ")?;
-                name.eq_ignore_ascii_case("content-length").then_some(value)
-            });
-            let length: usize = length.context("no length")?.parse()?;
-            if body.len() >= length {
-                let status = head.split(' ').nth(1).context("no status")?.parse()?;
-                let body = body.to_owned();
-                return Ok(Said { status, body });
-            }
-        }
-        // A server that was killed says no farewell.
-        let count = line.read(&mut buffer)?;
-        ensure!(count > 0, "half an answer");
-        answer.extend(buffer.get(..count).unwrap_or_default());
-    }
+/// Sends a request, and hears the answer.
+pub fn exchange(line: &mut Line, request: &str) -> Result<Said> {
+    line.write_all(request.as_bytes())?;
+    line.flush()?;
+    let (head, body) = http::receive(line)?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok(Said { status, body })
 }
 
 /// Connects from an address of this machine.
