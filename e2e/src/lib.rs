@@ -26,6 +26,7 @@ pub mod kubectl;
 pub mod namespace;
 pub mod network;
 pub mod node;
+pub mod null_writer;
 pub mod operator;
 pub mod peer;
 pub mod pki;

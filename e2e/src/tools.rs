@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{Say, command};
 
 /// Programs that the bed and its scenarios call, each with the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 14] = [
+const PROGRAMS: [(&str, &str); 15] = [
     ("containerd", "containerd"),
     ("ctr", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
@@ -23,6 +23,7 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("busybox", "busybox-static"),
     ("curl", "curl"),
     ("mount", "mount"),
+    ("openssl", "openssl"),
     ("yq", "yq"),
 ];
 const GO: (u32, u32) = (1, 21);

@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("   {}\n", counts(&seen));
     if let Some(path) = &args.report {
         let report = report(&seen, &steps, &kubernetes);
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)
+        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")
             .with_context(|| format!("write {}", path.display()))?;
     }
     let look = format!(
