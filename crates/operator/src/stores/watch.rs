@@ -18,8 +18,8 @@ use kube::Client;
 use kube::api::Api;
 use kube::core::{PartialObjectMeta, Resource};
 use kube::runtime::reflector::{Store, store::Writer};
+use kube::runtime::watcher as watch_objects;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use serde::de::DeserializeOwned;
 use spanwire_api::{
     AccessGrant, AccessToken, Certificate, Link, RouterAccess, SecuredAccess, Site,
@@ -35,6 +35,10 @@ use crate::facts;
 /// How long a watch runs before everything is listed again, which heals what it might have lost: an hour, plus or
 /// minus a fifth, so that the kinds do not list together.
 const RELIST: Duration = Duration::from_hours(1);
+
+/// How long a watch waits that failed: at first, and at most, plus or minus a fifth. So all kinds together ask an API server
+/// that is not well twice a second, and none of them waits ten seconds once it is.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(8));
 
 /// How long a watch waits after a panic, which would most likely come again at once.
 const PANICKED: Duration = Duration::from_secs(5);
@@ -166,7 +170,7 @@ impl Watches {
                 mirror,
             };
             loop {
-                let stream = watch_objects(api.clone(), config.clone()).default_backoff();
+                let stream = watch_objects(api.clone(), config.clone());
                 // A watch that panics begins anew, with a list: a kind that nobody hears of is worse.
                 if AssertUnwindSafe(ear.listen(stream))
                     .catch_unwind()
@@ -238,11 +242,22 @@ impl Ear {
     ) {
         let mut stream = pin!(stream);
         let until = tokio::time::Instant::now() + jittered(RELIST);
+        let mut pause = PAUSE.0;
         loop {
             match tokio::time::timeout_at(until, stream.next()).await {
-                Ok(Some(Ok(event))) => self.hear(event),
-                // The watcher waits by its back-off and goes on; for how long is the API server's affair.
-                Ok(Some(Err(error))) => tracing::debug!(%error, "Watch failed"),
+                Ok(Some(Ok(event))) => {
+                    // A list that has begun may fail like the one before.
+                    if !matches!(event, Event::Init | Event::InitApply(_)) {
+                        pause = PAUSE.0;
+                    }
+                    self.hear(event);
+                }
+                // The watcher goes on where it was; for how long is the API server's affair.
+                Ok(Some(Err(error))) => {
+                    tracing::debug!(%error, "Watch failed");
+                    tokio::time::sleep(jittered(pause)).await;
+                    pause = PAUSE.1.min(pause * 2);
+                }
                 Ok(None) | Err(_) => return,
             }
         }
@@ -416,5 +431,55 @@ impl Heard for PartialObjectMeta<ConfigMap> {
 
     fn known(stores: &Stores) -> Vec<(String, String)> {
         stores.seen_bodies(ObjectKind::ConfigMap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::controllers::KINDS;
+    use crate::mock::{ApiServer, Fault};
+    use crate::stores::Bells;
+
+    const GRANTS: &str = "/apis/skupper.io/v2alpha1/namespaces/east/accessgrants";
+    const SITES: &str = "/apis/skupper.io/v2alpha1/namespaces/east/sites";
+
+    /// skupper#1906.
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_comes_late_costs_only_time() {
+        let server = ApiServer::new();
+        let list = |items| json!({"kind": "List", "metadata": {}, "items": items});
+        let grant =
+            json!({"metadata": {"name": "g", "namespace": "east", "uid": "grant-uid"}, "spec": {}});
+        server.put(GRANTS, list(json!([grant])));
+        server.put(SITES, list(json!([])));
+        // At first nothing works, then one kind is not known yet, then all is as it should be.
+        let (works, knows) = (Duration::from_mins(1), Duration::from_mins(10));
+        let begun = Instant::now();
+        let listed = std::sync::Mutex::new(BTreeSet::new());
+        server.fault(move |call| match begun.elapsed() {
+            now if now < works => Fault::Refuse(503),
+            now if now < knows && call.path == GRANTS => Fault::Refuse(404),
+            // What comes after a list is the watch.
+            _ if listed.lock().unwrap().insert(call.path.clone()) => Fault::None,
+            _ => Fault::Hang,
+        });
+        let stores = Arc::new(Stores::new("home", Bells::new(&KINDS).0));
+        let scope = Scope::Namespace("east".to_owned());
+        let mut watches = Watches::new(server.client(), scope, stores.clone());
+        watches.reconciled::<Site>();
+        watches.reconciled::<AccessGrant>();
+        sleep(knows).await;
+        assert!(!watches.filled().is_complete());
+        // It waits longer each time, and never very long.
+        let asked = server.count("GET", "/accessgrants");
+        assert!((60..100).contains(&asked), "asked {asked} times");
+
+        watches.filled().complete().await;
+        assert!(begun.elapsed() < knows + Duration::from_secs(10));
+        assert!(stores.world("east").access_grants.get("g").is_some());
     }
 }
