@@ -14,13 +14,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use cluster::{Cluster, assert_same};
+use cluster::{Cluster, NAMESPACE, Peer, assert_same};
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 use spanwire_plan::names;
+use spanwire_plan::offer::{Allowance, Refusal, grant_server_address, offer};
 use spanwire_plan::plan::ObjectKind::{
-    self, Certificate, ConfigMap, Deployment, Link, RouterAccess, Secret, Site,
+    self, AccessGrant, AccessToken, Certificate, ConfigMap, Deployment, Link, RouterAccess, Secret,
+    SecuredAccess, Service, Site,
 };
+use spanwire_plan::world::{GrantServer, Outcome};
 use spanwire_router::config::Document;
 use spanwire_router::entity::Entity;
 
@@ -55,6 +58,7 @@ fn status(cluster: &Cluster, kind: ObjectKind, name: &str) -> Value {
     let field = match kind {
         Site => "sites",
         RouterAccess => "routerAccesses",
+        AccessGrant => "accessGrants",
         other => panic!("{other:?}"),
     };
     let objects = world[field].as_array().unwrap();
@@ -68,6 +72,25 @@ fn balance(cluster: &mut Cluster, service: &str, ingress: &Value) {
     live["status"] = json!({"loadBalancer": {"ingress": ingress}});
     let live = serde_json::from_value(live).unwrap();
     cluster.world.services.insert(live);
+}
+
+/// The grant server has come up elsewhere in the cluster.
+fn serve_grants(cluster: &mut Cluster) {
+    cluster.world.grant_server = GrantServer {
+        address: Some("10.0.0.1:30090".to_owned()),
+        ca: Some("the PEM of a CA".to_owned()),
+    };
+}
+
+/// The operator's own Deployment, with a template that says this.
+fn controller(revision: &str) -> Value {
+    let selector = json!({"app.kubernetes.io/name": "spanwire-controller"});
+    let mut labels = selector.clone();
+    labels["pod-template-hash"] = json!(revision);
+    json!({
+        "selector": {"matchLabels": selector},
+        "template": {"metadata": {"labels": labels}},
+    })
 }
 
 /// Each test that the table names is in the file that it is said to be in, and each report has a test.
@@ -100,7 +123,7 @@ fn every_report_names_tests_that_exist() {
         assert!(named > 0, "no test is named: {row}");
         reports += 1;
     }
-    assert_eq!(reports, 17, "reports in the table");
+    assert_eq!(reports, 26, "reports in the table");
 }
 
 /// skupper#2195.
@@ -365,4 +388,166 @@ fn a_second_router_that_is_switched_off_is_named_nowhere() {
     cluster.apply(Site, "west", &two);
     cluster.settle();
     assert_same(&cluster.world, &site(&two).world, "on again");
+}
+
+/// skupper#2087.
+#[test]
+fn a_grant_with_an_empty_spec_is_good_for_one_redemption() {
+    let mut cluster = site(&json!({"linkAccess": "nodeport"}));
+    serve_grants(&mut cluster);
+    cluster.apply(AccessGrant, "grant", &json!({}));
+    let begun = cluster.env().now;
+    cluster.settle();
+    let told = cluster.condition(AccessGrant, "grant", "Ready");
+    assert_eq!(told["status"], "True", "{told}");
+    let stored = cluster.world.access_grants.get("grant").unwrap();
+    let grant = stored.fits().unwrap();
+    assert_eq!(grant.metadata.generation, Some(1), "its spec was written");
+    let once = Allowance::of(grant);
+    assert_eq!((once.allowed, once.made), (1, 0));
+    let lifetime = once.end.unwrap().duration_since(begun);
+    assert!((900..=902).contains(&lifetime.as_secs()), "{lifetime}");
+}
+
+/// skupper PR 1823.
+#[test]
+fn a_grant_is_not_ready_while_no_link_could_be_made_of_it() {
+    let mut cluster = Cluster::default();
+    serve_grants(&mut cluster);
+    cluster.apply(Site, "west", &json!({"linkAccess": "loadbalancer"}));
+    cluster.apply(AccessGrant, "grant", &json!({"expirationWindow": "24h"}));
+    for minutes in [0, 0, 0, 0, 0, 0, 1, 10, 100] {
+        cluster.wait(minutes * 60);
+        cluster.pass();
+        if cluster.world.services.get(names::ROUTER).is_some() {
+            balance(&mut cluster, names::ROUTER, &json!([]));
+        }
+        let told = cluster.condition(AccessGrant, "grant", "Ready");
+        assert_eq!(told["status"], "False", "{told}");
+        // The grant server asks the same.
+        let offer = offer(&cluster.world).unwrap();
+        assert_eq!(offer.links("token"), Err(Refusal::NoEndpoint));
+    }
+    let told = cluster.condition(AccessGrant, "grant", "Resolved");
+    assert_eq!(told["reason"], "AwaitingAddress", "{told}");
+
+    balance(&mut cluster, names::ROUTER, &json!([{"ip": "192.0.2.7"}]));
+    for _ in 0..10 {
+        cluster.pass();
+        let is_ready = cluster.condition(AccessGrant, "grant", "Ready")["status"] == "True";
+        let links = offer(&cluster.world).unwrap().links("token");
+        assert!(!is_ready || links.is_ok(), "{links:?}");
+    }
+    let told = cluster.condition(AccessGrant, "grant", "Ready");
+    assert_eq!(told["status"], "True", "{told}");
+}
+
+/// skupper#863, skupper#806, skupper#1415.
+#[test]
+fn a_final_refusal_is_told_apart_and_costs_one_request() {
+    const YEAR: i64 = 365 * 24 * 3600;
+    let text = String::new;
+    let mut reasons = BTreeSet::new();
+    for (outcome, is_final) in [
+        (Outcome::Expired, true),
+        (Outcome::UsedUp, true),
+        (Outcome::CodeRefused, true),
+        (Outcome::Untrusted(text()), true),
+        (Outcome::Invalid(text()), true),
+        (Outcome::AnswerRefused(text()), true),
+        (Outcome::Unreachable(text()), false),
+    ] {
+        let mut cluster = site(&json!({}));
+        cluster.peer = Peer::Refuses(outcome.clone());
+        let token = json!({
+            "url": "https://east.example:9090/uid", "code": "present",
+            "ca": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
+        });
+        cluster.apply(AccessToken, "token", &token);
+        // Ten minutes, a new life, and a clock that jumps.
+        for pass in 0..60 {
+            if pass == 30 {
+                cluster.world.attempts.clear();
+            }
+            cluster.wait(9);
+            cluster.pass();
+        }
+        for jump in [YEAR, -2 * YEAR] {
+            cluster.wait(jump);
+            cluster.pass();
+        }
+        let asked = cluster.redemptions;
+        assert_eq!(asked == 1, is_final, "{outcome:?}: asked {asked} times");
+        assert!(asked < 25, "{outcome:?}: asked {asked} times");
+        let told = cluster.condition(AccessToken, "token", "Redeemed");
+        assert_eq!(told["status"], "False", "{told}");
+        reasons.insert(told["reason"].to_string());
+    }
+    assert_eq!(reasons.len(), 7, "{reasons:?}");
+}
+
+/// skupper#2425.
+#[test]
+fn the_grant_server_is_found_by_labels_that_no_rollout_changes() {
+    let mut cluster = Cluster::default();
+    cluster.config.namespace = NAMESPACE.to_owned();
+    cluster.config.default_access_type = Some("nodeport".to_owned());
+    cluster.apply(Deployment, "spanwire-controller", &controller("5d9f8b6c7"));
+    cluster.settle();
+    let selector = |cluster: &Cluster| {
+        let service = cluster.world.services.get(names::GRANT_SERVER).unwrap();
+        let selector = service.spec.as_ref().unwrap().selector.clone().unwrap();
+        serde_json::to_value(selector).unwrap()
+    };
+    let stable = controller("")["selector"]["matchLabels"].clone();
+    assert_eq!(selector(&cluster), stable);
+    let written = cluster.resource_version(Service, names::GRANT_SERVER);
+    cluster.apply(Deployment, "spanwire-controller", &controller("7c6b8f9d5"));
+    cluster.settle();
+    assert_eq!(
+        cluster.resource_version(Service, names::GRANT_SERVER),
+        written
+    );
+}
+
+/// skupper#1906.
+#[test]
+fn the_grant_server_is_set_up_however_late_and_wherever_it_failed_before() {
+    let mut early = site(&json!({"linkAccess": "nodeport"}));
+    early.config.namespace = NAMESPACE.to_owned();
+    early.config.default_access_type = Some("nodeport".to_owned());
+    early.apply(AccessGrant, "grant", &json!({"expirationWindow": "1h"}));
+    early.wait(60);
+    early.settle();
+    let told = early.condition(AccessGrant, "grant", "Resolved");
+    assert_eq!(told["reason"], "AwaitingAddress", "{told}");
+
+    early.apply(Deployment, "spanwire-controller", &controller(""));
+    let mut whole = early.clone();
+    whole.settle();
+    assert!(whole.acts > early.acts + 3, "{:#?}", whole.log);
+    for cut in early.acts..whole.acts {
+        let mut cluster = early.clone();
+        cluster.cut = Some(cut);
+        assert!(!cluster.settle(), "it was to die after {cut} acts");
+        cluster.cut = None;
+        cluster.settle();
+        assert_same(
+            &cluster.world,
+            &whole.world,
+            &format!("cut after {cut} acts"),
+        );
+    }
+    let told = whole.condition(SecuredAccess, names::GRANT_SERVER, "Ready");
+    assert_eq!(told["status"], "True", "{told}");
+    serve_grants(&mut whole);
+    whole.world.grant_server.address = grant_server_address(&whole.world);
+    whole.settle();
+    let told = whole.condition(AccessGrant, "grant", "Ready");
+    assert_eq!(told["status"], "True", "{told}");
+    let url = status(&whole, AccessGrant, "grant")["url"].clone();
+    assert!(
+        url.as_str().unwrap().starts_with("https://10.0.0.1:"),
+        "{url}"
+    );
 }

@@ -25,6 +25,7 @@ use zeroize::Zeroizing;
 mod claims;
 mod client;
 mod door;
+mod reports;
 mod secrecy;
 mod timing;
 
