@@ -97,3 +97,31 @@ fn receive(stream: TcpStream, tls: Arc<ServerConfig>) -> Result<(String, Caller)
     let path = head.split(' ').nth(1).context("no path")?;
     Ok((path.trim_start_matches('/').to_owned(), caller))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::redeemer::{Grant, Redeemer};
+
+    #[test]
+    fn a_redeemer_hears_what_a_peer_answers() -> Result<()> {
+        let peer = Peer::start(|_, caller| {
+            let _ = caller.write_all(b"HTTP/1.1 404 gone\r\ncontent-length: 2\r\n\r\nno");
+        })?;
+        let grant = Grant::of(&json!({
+            "metadata": {"name": "g", "uid": "grant-uid"},
+            "status": {"ca": peer.ca(), "code": "code"},
+        }))?;
+        let redeemer = Redeemer {
+            source: Ipv4Addr::LOCALHOST,
+            subject: "site".to_owned(),
+            nonce: None,
+        };
+        let said = redeemer.redeem((Ipv4Addr::LOCALHOST, peer.address.port()), &grant)?;
+        assert_eq!((said.status, said.body.as_str()), (404, "no"));
+        assert_eq!(peer.hits("grant-uid"), 1);
+        Ok(())
+    }
+}
