@@ -103,7 +103,7 @@ fn knocks(grant: &Grant) -> Vec<Knock> {
         ),
         (
             "a body without an end",
-            post("transfer-encoding: chunked\r\n", "400\r\n"),
+            post("transfer-encoding: chunked\r\n", "7fffffff\r\n"),
             Pace::Endlessly,
         ),
         (

@@ -35,6 +35,13 @@ async fn the_door_speaks_as_upstreams_does() {
         answer(post("/grant-uid", "", &"x".repeat(2000))).await,
         told("400", "Request body not valid")
     );
+    let head =
+        "POST /grant-uid HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked";
+    let body = "x".repeat(2000);
+    assert_eq!(
+        answer(format!("{head}\r\n\r\n7fffffff\r\n{body}")).await,
+        told("400", "Request body not valid")
+    );
     assert_eq!(
         answer(post("/grant-uid", "name: A_b\r\n", CODE)).await,
         told("400", "Request header name not valid")
