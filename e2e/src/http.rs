@@ -1,8 +1,29 @@
 //! Where does an HTTP/1.1 message end? As much of the protocol as the tests' own ends of a connection need.
 
-use std::io::Read;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use rustls::{ClientConnection, StreamOwned};
+
+/// A connection to a server.
+pub type Line = StreamOwned<ClientConnection, TcpStream>;
+
+/// What a server said.
+#[derive(Debug)]
+pub struct Said {
+    pub status: u16,
+    pub body: String,
+}
+
+/// Sends a request, and hears the answer.
+pub(crate) fn exchange(line: &mut Line, request: &str) -> Result<Said> {
+    line.write_all(request.as_bytes())?;
+    line.flush()?;
+    let (head, body) = receive(line)?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok(Said { status, body })
+}
 
 /// Reads one message, as long as it says that it is: its head and its body. One that does not say has no body.
 pub(crate) fn receive(stream: &mut impl Read) -> Result<(String, String)> {

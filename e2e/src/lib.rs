@@ -16,7 +16,7 @@ pub mod daemon;
 pub mod dice;
 pub mod fault_proxy;
 pub mod history;
-mod http;
+pub mod http;
 pub mod image;
 pub mod images;
 pub mod install;

@@ -3,6 +3,7 @@
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
@@ -14,8 +15,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::http::{self, Line};
 use crate::kubectl::text;
-use crate::redeemer::{self, Line};
+
+const WITHIN: Duration = Duration::from_secs(15);
 
 /// A connection to the API server, as the user of a kubeconfig in JSON.
 #[derive(Debug)]
@@ -44,6 +47,8 @@ impl NullWriter {
         let server = Url::parse(text(&cluster["server"]))?;
         let host = server.host_str().context("no host")?.to_owned();
         let stream = TcpStream::connect((host.as_str(), server.port().context("no port")?))?;
+        stream.set_read_timeout(Some(WITHIN))?;
+        stream.set_write_timeout(Some(WITHIN))?;
         stream.set_nodelay(true)?;
         let tls = ClientConnection::new(Arc::new(tls), ServerName::try_from(host)?)?;
         Ok(NullWriter {
@@ -61,7 +66,7 @@ impl NullWriter {
              x\r\ncontent-type: application/merge-patch+json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
-        let said = redeemer::exchange(&mut self.line, &request)?;
+        let said = http::exchange(&mut self.line, &request)?;
         ensure!(said.status == 200, "{} {}", said.status, said.body);
         Ok(())
     }

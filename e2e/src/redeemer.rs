@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use rustix::net::{AddressFamily, SocketType};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -13,13 +13,10 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 
-use crate::http;
+use crate::http::{self, Line, Said};
 use crate::kubectl::text;
 
 const WITHIN: Duration = Duration::from_secs(15);
-
-/// A connection to a grant server.
-pub type Line = StreamOwned<ClientConnection, TcpStream>;
 
 /// A grant, as its status tells the world of it.
 #[derive(Clone, Debug)]
@@ -38,13 +35,6 @@ pub struct Redeemer {
     pub subject: String,
     /// What makes a repeat one; a client of upstream has none.
     pub nonce: Option<String>,
-}
-
-/// What the grant server said.
-#[derive(Debug)]
-pub struct Said {
-    pub status: u16,
-    pub body: String,
 }
 
 impl Grant {
@@ -87,7 +77,7 @@ impl Redeemer {
 
     /// Asks on a connection that may have been asked on before, and hears the answer.
     pub fn redeem_on(&self, line: &mut Line, grant: &Grant) -> Result<Said> {
-        exchange(line, &self.request(grant))
+        http::exchange(line, &self.request(grant))
     }
 
     /// Asks once, and is gone before the answer comes.
@@ -112,15 +102,6 @@ impl Redeemer {
             grant.code,
         )
     }
-}
-
-/// Sends a request, and hears the answer.
-pub fn exchange(line: &mut Line, request: &str) -> Result<Said> {
-    line.write_all(request.as_bytes())?;
-    line.flush()?;
-    let (head, body) = http::receive(line)?;
-    let status = head.split(' ').nth(1).context("no status")?.parse()?;
-    Ok(Said { status, body })
 }
 
 /// Connects from an address of this machine.
