@@ -4,15 +4,11 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use crate::install::NAMESPACE;
-use crate::{command, wait};
 
-const READY_WITHIN: Duration = Duration::from_mins(1);
-const END_WITHIN: Duration = Duration::from_secs(10);
 /// Ports of the first one; each further one has the next.
 const GRANTS: u16 = 19_090;
 const HEALTH: u16 = 19_000;
@@ -48,17 +44,6 @@ impl Operator {
         self.kill()?;
         self.child = run(&self.program, &self.kubeconfig, self.number, &self.log)?;
         Ok(())
-    }
-
-    /// Waits until it says that it is ready.
-    pub fn is_ready(&self) -> Result<()> {
-        let url = format!("http://127.0.0.1:{}/readyz", HEALTH + self.number);
-        wait::until("the operator to be ready", READY_WITHIN, || {
-            let mut curl = Command::new("curl");
-            curl.args(["--silent", "--fail", "--max-time", "2", &url]);
-            let answer = command::answer(&mut curl, None, END_WITHIN)?;
-            Ok(answer.status.success().then_some(()))
-        })
     }
 
     /// What it has resident, in kilobytes.

@@ -104,6 +104,12 @@ impl Redeemer {
     }
 }
 
+/// An address of this machine for each redeemer: wrong tries, and those that come too late, are limited by address.
+pub fn source(number: usize) -> Ipv4Addr {
+    let number = u32::try_from(number).unwrap_or_default();
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 1)) + number)
+}
+
 /// Connects from an address of this machine.
 fn dial(source: Ipv4Addr, server: SocketAddr) -> Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;

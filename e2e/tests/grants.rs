@@ -18,7 +18,7 @@ use spanwire_e2e::fault_proxy::{Asked, Fate, FaultProxy};
 use spanwire_e2e::images::Profile;
 use spanwire_e2e::kubectl::{Kubectl, has_condition};
 use spanwire_e2e::operator::Operator;
-use spanwire_e2e::redeemer::{Grant, Redeemer};
+use spanwire_e2e::redeemer::{self, Grant, Redeemer};
 use spanwire_e2e::scene::{self, ours, text};
 use spanwire_e2e::{bed, namespace, wait};
 
@@ -183,7 +183,7 @@ impl Stage {
         for (number, trial) in trials.iter().enumerate() {
             for who in 0..trial.redeemers {
                 let redeemer = Redeemer {
-                    source: source(number * 200 + who),
+                    source: redeemer::source(number * 200 + who),
                     subject: format!("site-{who}"),
                     nonce: trial.has_nonces.then(|| format!("nonce-{who}")),
                 };
@@ -332,12 +332,6 @@ fn fate(asked: &Asked, dice: &Dice) -> Fate {
         18..21 => Fate::LoseAnswer,
         _ => Fate::Pass,
     }
-}
-
-/// An address of this machine for each redeemer: wrong tries, and those that come too late, are limited by address.
-fn source(number: usize) -> Ipv4Addr {
-    let number = u32::try_from(number).unwrap_or_default();
-    Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 1)) + number)
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

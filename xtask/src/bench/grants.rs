@@ -1,7 +1,6 @@
 //! How many redemptions a second, how soon is each, and how near is that to what the control plane can do?
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -14,7 +13,7 @@ use spanwire_e2e::images::Profile;
 use spanwire_e2e::kubectl::{has_condition, text};
 use spanwire_e2e::null_writer::NullWriter;
 use spanwire_e2e::operator::Operator;
-use spanwire_e2e::redeemer::{Grant, Redeemer};
+use spanwire_e2e::redeemer::{self, Grant, Redeemer};
 use spanwire_e2e::scene::ours;
 use spanwire_e2e::{bed, namespace, wait};
 
@@ -223,9 +222,8 @@ impl Stage {
 }
 
 fn redeemer(number: usize) -> Redeemer {
-    let number = u32::try_from(number).unwrap_or_default();
     Redeemer {
-        source: Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 1)) + number),
+        source: redeemer::source(number),
         subject: format!("site-{number}"),
         nonce: Some(format!("nonce-{number}")),
     }
