@@ -39,7 +39,7 @@ use crate::telemetry::{Metrics, Redeemed};
 use api_server::ApiServers;
 use target::Target;
 
-/// How many redemptions run at once: enough that those whose peer never answers hold up nobody else. Their answers, of
+/// How many redemptions run at once: many, as each takes all of [`EXCHANGE`] where its peer never answers. Their answers, of
 /// 64 KiB at most, are 4 MiB together.
 const PLACES: usize = 64;
 /// How many of them may be of one namespace: half, so that one whose peers never answer leaves as many to the others.
