@@ -40,9 +40,9 @@ use api_server::ApiServers;
 use target::Target;
 
 /// How many redemptions run at once: many, as each takes all of [`EXCHANGE`] where its peer never answers. Their answers, of
-/// 64 KiB at most, are 4 MiB together.
-const PLACES: usize = 64;
-/// How many of them may be of one namespace: half, so that one whose peers never answer leaves as many to the others.
+/// 64 KiB at most, are 8 MiB together.
+const PLACES: usize = 128;
+/// How many of them may be of one namespace: a quarter, so that three whose peers never answer leave as many to the others.
 const NAMESPACE_PLACES: usize = 32;
 /// How long the other site may take, from looking up its name to the last byte.
 const EXCHANGE: Duration = Duration::from_secs(10);

@@ -83,9 +83,9 @@ fn ceiling(cluster: &Cluster, clients: usize) -> Result<()> {
     let names: Vec<String> = (0..clients)
         .map(|client| format!("null-{client}"))
         .collect();
-    let links = names
-        .iter()
-        .map(|name| ours("Link", name, &json!({"endpoints": []})));
+    let endpoint = json!({"name": "inter-router", "host": "a.example", "port": "55671"});
+    let spec = json!({"endpoints": [endpoint]});
+    let links = names.iter().map(|name| ours("Link", name, &spec));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": links.collect::<Vec<_>>()});
     cluster.kubectl().apply(&list.to_string(), &HERE)?;
     let kubeconfig = cluster.kubeconfig();

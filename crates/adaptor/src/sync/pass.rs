@@ -112,8 +112,10 @@ impl Sync {
             Entity::Listener(listener) => Some((id.clone(), listener.clone())),
             _ => None,
         });
+        let ports = probe::Ports::read();
         for (id, listener) in listeners.collect::<Vec<_>>() {
-            if !probe::opens(&listener).await {
+            let is_open = ports.as_ref().is_some_and(|ports| ports.have(&listener));
+            if !is_open && !probe::opens(&listener).await {
                 self.health.beat();
                 let removal = Change::Delete(id.clone());
                 match router.change(&removal).await {

@@ -41,22 +41,38 @@ pub(crate) async fn opens(listener: &Listener) -> bool {
 }
 
 async fn is_open(listener: &Listener) -> bool {
-    let tables = [
-        fs::read_to_string("/proc/net/tcp"),
-        fs::read_to_string("/proc/net/tcp6"),
-    ];
-    if tables.iter().all(Result::is_err) {
-        return connects(listener).await;
+    match Ports::read() {
+        Some(ports) => ports.have(listener),
+        None => connects(listener).await,
     }
-    let tables = tables.into_iter().flatten();
-    let listening: Vec<(IpAddr, u16)> = tables
-        .flat_map(|table| table.lines().filter_map(listening).collect::<Vec<_>>())
-        .collect();
-    let host = host(listener);
-    listening.into_iter().any(|(address, port)| {
-        let is_there = address.is_unspecified() || host.is_none_or(|host| host == address);
-        port == listener.port && is_there
-    })
+}
+
+/// The ports on which somebody listens, as the kernel's tables tell.
+pub(crate) struct Ports(Vec<(IpAddr, u16)>);
+
+impl Ports {
+    /// None where the tables cannot be read.
+    pub(crate) fn read() -> Option<Self> {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+        if tables.iter().all(Result::is_err) {
+            return None;
+        }
+        let tables = tables.iter().flatten();
+        Some(Self(
+            tables
+                .flat_map(|table| table.lines().filter_map(listening))
+                .collect(),
+        ))
+    }
+
+    /// Whether somebody listens where a listener is to.
+    pub(crate) fn have(&self, listener: &Listener) -> bool {
+        let host = host(listener);
+        self.0.iter().any(|(address, port)| {
+            let is_there = address.is_unspecified() || host.is_none_or(|host| host == *address);
+            *port == listener.port && is_there
+        })
+    }
 }
 
 /// The address that a listener asks for, if it asks for one.
