@@ -24,8 +24,12 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// A request, a connection attempt or a reply takes no longer.
+/// A request, a connection attempt or a reply takes no longer …
 const DEADLINE: Duration = Duration::from_secs(5);
+
+/// … but for each user of a profile that is changed: the router loads its files for one after the
+/// other, in 30 to 45 ms (`facts/router.md` §3).
+const USER: Duration = Duration::from_millis(150);
 
 /// We and the router tell each other that we live at least this often.
 const IDLE: u32 = 10_000;
@@ -62,8 +66,7 @@ impl Management {
     /// # Errors
     /// [`AskRouter::Connect`] or [`AskRouter::Await`].
     pub(crate) async fn connect(address: &str) -> Result<Self, AskRouter> {
-        // Boxed: the AMQP library's handshake is a future of 20 kB.
-        within(Box::pin(Self::open(address))).await
+        within(DEADLINE, Box::pin(Self::open(address))).await
     }
 
     async fn open(address: &str) -> Result<Self, AskRouter> {
@@ -169,11 +172,11 @@ impl Management {
         }
     }
 
-    /// Makes one change.
+    /// Makes one change; `users` are the entities that use what changes.
     ///
     /// # Errors
     /// [`AskRouter::Refuse`] if the router did not make it; anything else if that is not known.
-    pub(crate) async fn change(&mut self, change: &Change) -> Result<(), AskRouter> {
+    pub(crate) async fn change(&mut self, change: &Change, users: u32) -> Result<(), AskRouter> {
         let (operation, body) = match change {
             Change::Create(entity) => ("CREATE", attributes(entity)),
             Change::Update(profile) => ("UPDATE", update(profile)),
@@ -186,7 +189,13 @@ impl Management {
             ("type", id.entity_type.management_name().into()),
             ("name", id.name.as_str().into()),
         ];
-        self.ask(&properties, Value::Map(body)).await.map(drop)
+        let deadline = DEADLINE + USER * users;
+        within(
+            deadline,
+            Box::pin(self.request(&properties, Value::Map(body))),
+        )
+        .await
+        .map(drop)
     }
 
     async fn ask(
@@ -194,7 +203,7 @@ impl Management {
         properties: &[(&str, SimpleValue)],
         body: Value,
     ) -> Result<Value, AskRouter> {
-        within(self.request(properties, body)).await
+        within(DEADLINE, Box::pin(self.request(properties, body))).await
     }
 
     async fn request(
@@ -435,10 +444,14 @@ fn lost(error: impl Display) -> AskRouter {
     AskRouter::Connect(error.to_string())
 }
 
-async fn within<T>(work: impl Future<Output = Result<T, AskRouter>>) -> Result<T, AskRouter> {
-    timeout(DEADLINE, work)
+/// Boxed work: the AMQP library's futures have up to 20 kB.
+async fn within<T>(
+    deadline: Duration,
+    work: impl Future<Output = Result<T, AskRouter>>,
+) -> Result<T, AskRouter> {
+    timeout(deadline, work)
         .await
-        .unwrap_or(Err(AskRouter::Await(DEADLINE)))
+        .unwrap_or(Err(AskRouter::Await(deadline)))
 }
 
 /// An entity as a router shows it. One that does not fit its type still occupies its name, and

@@ -23,10 +23,10 @@ pub(crate) use link::is_dialled;
 use record::Record;
 use refusal::Refusals;
 pub(crate) use refusal::pause;
-use spanwire_router::diff::{Live, is_managed};
+use spanwire_router::diff::Live;
 use spanwire_router::entity::{EntityType, Mode};
 use spanwire_router::report::{LinkReport, Refused, Report, RouterReport, reason};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +47,9 @@ const GIVEN_UP: Duration = Duration::from_secs(3);
 /// How often the router is compared with what is wanted although nothing happened: somebody else
 /// may have changed it.
 const RESYNC: Duration = Duration::from_mins(1);
+
+/// How soon that is done after a change of the folder, which is made from what was known.
+const AFTER_CHANGE: Duration = Duration::from_secs(2);
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -72,6 +75,10 @@ pub(crate) struct Sync {
     live: Live,
     /// Whether `live` is what this router said, but for what it accepted since.
     knows_live: bool,
+    /// Whether the router had anything of ours when that was last known.
+    has_ours: bool,
+    /// The types that were read with all their attributes.
+    whole: BTreeSet<EntityType>,
     links: BTreeMap<String, LinkReport>,
     /// Listener → the port that it has opened.
     listeners: BTreeMap<String, u16>,
@@ -103,6 +110,8 @@ impl Sync {
             refusals: Refusals::default(),
             live: Live::default(),
             knows_live: false,
+            has_ours: false,
+            whole: BTreeSet::new(),
             links: BTreeMap::new(),
             listeners: BTreeMap::new(),
             router: RouterReport::default(),
@@ -170,6 +179,8 @@ impl Sync {
                 () = self.mount.changed() => {
                     self.read_mount();
                     self.pass(router).await?;
+                    // From what was known, which somebody else may have changed meanwhile.
+                    resync = resync.min(Instant::now() + AFTER_CHANGE);
                     every = FIRST_LOOK;
                     look = look.min(Instant::now() + every);
                 }
@@ -213,11 +224,13 @@ impl Sync {
             Some("standalone") => Some(Mode::Standalone),
             _ => None,
         };
+        let had_some = self.has_ours;
         self.record = Record::default();
         self.refusals.clear();
         self.read_live(router).await?;
-        // A new process has nothing but its bootstrap; one that has more is the one that we knew.
-        let is_known = self.router.starts > 0 && self.live.iter().any(|(id, _)| is_managed(id));
+        // A new process has nothing but its bootstrap; one that has more is the one that we knew, and
+        // so is one that never had any.
+        let is_known = self.router.starts > 0 && (self.has_ours || !had_some);
         self.close_listeners_without_port(router).await?;
         if !is_known {
             if self.router.starts > 0 {

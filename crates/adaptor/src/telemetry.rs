@@ -12,14 +12,16 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use spanwire_router::report::Report;
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -27,6 +29,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// The loop turns each second, and waits no longer than five for an answer.
 const STUCK: Duration = Duration::from_secs(30);
+
+/// How often that is said while something is waited for.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// The pause before the port for probes is tried again.
 const REBIND: Duration = Duration::from_secs(1);
@@ -74,6 +79,17 @@ impl Health {
     pub(crate) fn beat(&self) {
         let millis = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.beat.store(millis, Ordering::Relaxed);
+    }
+
+    /// Waits for something that ends by itself, however long that takes: who waits is alive.
+    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            self.beat();
+            if let Ok(done) = timeout(BEAT, work.as_mut()).await {
+                return done;
+            }
+        }
     }
 
     /// The first full pass since the router started is done, or there is no router.

@@ -5,6 +5,7 @@
 //! every spelling, so that two spellings of one value are one value.
 
 use serde::de::{self, Deserializer, Visitor};
+use serde_json::Value;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -92,11 +93,27 @@ impl Visitor<'_> for Flag {
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
-        match value.to_ascii_lowercase().as_str() {
-            "true" | "yes" | "on" | "1" => Ok(Some(true)),
-            "false" | "no" | "off" | "0" => Ok(Some(false)),
-            _ => Err(E::custom(format!("{value:?} is not a boolean"))),
-        }
+        let flag = word(value);
+        flag.map(Some)
+            .ok_or_else(|| E::custom(format!("{value:?} is not a boolean")))
+    }
+}
+
+/// What a word says that stands for a boolean.
+fn word(word: &str) -> Option<bool> {
+    match word.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Some(true),
+        "false" | "no" | "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// A boolean, however it is written.
+pub(crate) fn flag_of(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        Value::String(text) => word(text),
+        _ => None,
     }
 }
 

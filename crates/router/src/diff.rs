@@ -218,7 +218,8 @@ impl Change {
 
 /// The changes that are needed, in a safe order. Empty when the router has what is wanted.
 ///
-/// 1. Connectors and listeners that are not wanted go: that frees names, ports and profiles.
+/// 1. Connectors and listeners that are not wanted go: that frees names, ports and profiles. So do
+///    those whose profile was deleted under them.
 /// 2. Profiles that nothing uses or wants go, which frees names.
 /// 3. Profiles are created, and updated in one request each.
 /// 4. Connectors that differ are replaced one by one, each gone for one round trip. Listeners that
@@ -284,11 +285,22 @@ impl<'a> Walk<'a> {
         for (id, entity) in &self.live.entities {
             if is_user(id.entity_type)
                 && self.may_touch(id)
-                && !self.wanted.entities.contains_key(id)
+                && (!self.wanted.entities.contains_key(id) || self.is_orphan(entity))
             {
                 self.delete(id, entity);
             }
         }
+    }
+
+    /// Whether an entity's profile was deleted under it, and will be there again: it would never
+    /// follow that one (`facts/router.md` §3).
+    fn is_orphan(&self, entity: &Entity) -> bool {
+        entity.ssl_profile().is_some_and(|profile| {
+            let id = EntityId::new(EntityType::SslProfile, profile);
+            !self.live.entities.contains_key(&id)
+                && self.wanted.entities.contains_key(&id)
+                && !self.wanted.held.contains(&id)
+        })
     }
 
     fn delete_unused_profiles(&mut self) {
@@ -350,14 +362,15 @@ impl<'a> Walk<'a> {
         of_type
             .filter_map(|(id, wanted)| self.live.entities.get(id).map(|live| (id, wanted, live)))
             .filter(|(id, wanted, live)| {
-                self.may_touch(id) && self.is_possible(wanted) && !matches(wanted, live)
+                let is_there = self.has(id) && !matches(wanted, live);
+                self.may_touch(id) && self.is_possible(wanted) && is_there
             })
             .collect()
     }
 
     fn create_missing_users(&mut self) {
         for (id, entity) in self.wanted.iter() {
-            let is_missing = !self.live.entities.contains_key(id);
+            let is_missing = !self.has(id);
             if is_user(id.entity_type)
                 && is_missing
                 && self.may_touch(id)

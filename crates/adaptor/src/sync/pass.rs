@@ -9,6 +9,8 @@ use super::refusal::{REMOVAL, form};
 use super::{Sync, probe};
 use crate::error::AskRouter;
 use crate::management::{Management, entity};
+use crate::telemetry::Health;
+use serde_json::Value;
 use spanwire_router::diff::{Change, Live, Wanted, diff, is_managed, matches};
 use spanwire_router::entity::{Entity, EntityId, EntityType, Listener};
 use spanwire_router::report::{Refused, reason};
@@ -30,14 +32,17 @@ const MAX_CHANGES: u32 = 8;
 /// The most entities that are read back one by one. For more it takes fewer questions to ask for all.
 const MAX_READS: usize = 16;
 
-/// What the router has, as far as these entities tell it apart from what is wanted.
-async fn read(router: &mut Management, wanted: &[Entity]) -> Result<Live, AskRouter> {
+/// What the router has; of the types in `whole`, with all attributes. A router does not answer a
+/// question that names an attribute it lacks: others are had by asking for all.
+async fn read(
+    router: &mut Management,
+    whole: &BTreeSet<EntityType>,
+    health: &Health,
+) -> Result<Live, AskRouter> {
     let mut entities = Vec::new();
     for entity_type in TYPES {
-        // A router does not answer a question that names an attribute it lacks: others are had by
-        // asking for all.
-        let is_of_type = |entity: &&Entity| entity.entity_type() == entity_type;
-        let columns = if wanted.iter().filter(is_of_type).any(has_others) {
+        health.beat();
+        let columns = if whole.contains(&entity_type) {
             &[]
         } else {
             entity_type.fields()
@@ -56,21 +61,33 @@ impl Sync {
     pub(super) async fn pass(&mut self, router: &mut Management) -> Result<(), AskRouter> {
         let now = Instant::now();
         self.settled = false;
-        if !self.knows_live || self.desired.entities().iter().any(has_others) {
+        let mut is_fresh = !self.knows_live;
+        if is_fresh {
             self.read_live(router).await?;
         }
         if !self.desired.is_known() {
             return Ok(());
         }
+        let mut touched = BTreeSet::new();
         let mut made: BTreeMap<EntityId, u32> = BTreeMap::new();
         loop {
+            if !self.wholly_wanted().is_subset(&self.whole) {
+                self.read_live(router).await?;
+                is_fresh = true;
+            }
             self.give_up_stale(now);
             let changes = diff(&self.wanted(now), &self.live);
             if changes.is_empty() {
                 break;
             }
+            // A profile may have got users that are not ours.
+            if !is_fresh && changes.iter().any(ends_profile) {
+                self.read_live(router).await?;
+                is_fresh = true;
+                continue;
+            }
             for change in changes {
-                self.health.beat();
+                touched.insert(change.id());
                 let count = made.entry(change.id()).or_default();
                 *count += 1;
                 if *count > MAX_CHANGES {
@@ -82,12 +99,14 @@ impl Sync {
                 }
                 if self.mount.has_changed() {
                     self.read_mount();
+                    // What is wanted anew is not changed again.
+                    made.clear();
                     break;
                 }
             }
         }
-        if !made.is_empty() {
-            self.read_back(router, made.into_keys().collect()).await?;
+        if !touched.is_empty() {
+            self.read_back(router, touched).await?;
             self.compare(now);
         }
         self.refusals.expire(now);
@@ -95,6 +114,7 @@ impl Sync {
         self.waiting = self.left_over(now);
         self.begin_links();
         self.listeners = open_listeners(&self.live);
+        self.has_ours = self.live.iter().any(|(id, _)| is_managed(id));
         self.settled = true;
         self.health.set_ready(true);
         self.remember();
@@ -116,9 +136,8 @@ impl Sync {
         for (id, listener) in listeners.collect::<Vec<_>>() {
             let is_open = ports.as_ref().is_some_and(|ports| ports.have(&listener));
             if !is_open && !probe::opens(&listener).await {
-                self.health.beat();
                 let removal = Change::Delete(id.clone());
-                match router.change(&removal).await {
+                match self.health.during(router.change(&removal, 0)).await {
                     Ok(()) => {
                         self.live.apply(&removal);
                         warn!(listener = id.name, "Deleted a listener without a port");
@@ -147,7 +166,10 @@ impl Sync {
         // What was known goes first: there is no need of both.
         self.knows_live = false;
         self.live = Live::default();
-        self.live = read(router, self.desired.entities()).await?;
+        self.whole = self.wholly_wanted();
+        self.live = read(router, &self.whole, &self.health).await?;
+        self.record.keep(&self.live);
+        self.has_ours = self.live.iter().any(|(id, _)| is_managed(id));
         self.doubt();
         self.knows_live = true;
         Ok(())
@@ -157,23 +179,38 @@ impl Sync {
     async fn read_back(
         &mut self,
         router: &mut Management,
-        changed: Vec<EntityId>,
+        changed: BTreeSet<EntityId>,
     ) -> Result<(), AskRouter> {
         if !self.knows_live || changed.len() > MAX_READS {
             return self.read_live(router).await;
         }
         for id in changed {
-            match router.read(&id).await {
-                Ok(row) => {
-                    let live = row.and_then(|row| entity(id.entity_type, row));
+            let name = Value::from(id.name.as_str());
+            match self.health.during(router.read(&id)).await {
+                Ok(None) => self.live.learn(id, None),
+                Ok(Some(row)) if row.get("name") == Some(&name) => {
+                    let live = entity(id.entity_type, row);
                     self.live.learn(id, live);
                 }
-                Err(AskRouter::Refuse { .. }) => return self.read_live(router).await,
+                // Something else than was asked for.
+                Ok(Some(_)) | Err(AskRouter::Refuse { .. } | AskRouter::ReadReply(_)) => {
+                    return self.read_live(router).await;
+                }
                 Err(error) => return Err(error),
             }
         }
         self.doubt();
         Ok(())
+    }
+
+    /// The types of which somebody wants attributes that are not asked for otherwise.
+    fn wholly_wanted(&self) -> BTreeSet<EntityType> {
+        let entities = self.desired.entities().iter();
+        entities
+            .filter(|entity| !entity.other().is_empty())
+            .map(Entity::entity_type)
+            .filter(|entity_type| TYPES.contains(entity_type))
+            .collect()
     }
 
     /// Marks what the router shows and is not known to have accepted.
@@ -223,7 +260,10 @@ impl Sync {
                 .candidates(&id.name)
                 .into_iter()
                 .any(|profile| form(&Entity::SslProfile(profile)) == refused),
-            _ => users.get(id).is_some_and(|entity| form(entity) == refused),
+            // What the router shows as it is wanted was not refused for good.
+            _ => users.get(id).is_some_and(|entity| {
+                form(entity) == refused && !live.get(id).is_some_and(|live| matches(entity, live))
+            }),
         });
     }
 
@@ -236,7 +276,11 @@ impl Sync {
             self.refuse_port(listener, "something else listens on it");
             return Ok(false);
         }
-        match router.change(change).await {
+        let users = match change {
+            Change::Update(profile) => self.users(&profile.name),
+            _ => 0,
+        };
+        match self.health.during(router.change(change, users)).await {
             Ok(()) => {}
             Err(AskRouter::Refuse { status: 404, .. }) if matches!(change, Change::Delete(_)) => {}
             Err(AskRouter::Refuse {
@@ -287,6 +331,13 @@ impl Sync {
         Ok(true)
     }
 
+    /// How many entities of the router use a profile.
+    fn users(&self, profile: &str) -> u32 {
+        let entities = self.live.iter();
+        let users = entities.filter(|(_, entity)| entity.ssl_profile() == Some(profile));
+        u32::try_from(users.count()).unwrap_or(u32::MAX)
+    }
+
     /// Takes a listener back that got no port: the router lists it all the same.
     async fn withdraw(
         &mut self,
@@ -294,7 +345,7 @@ impl Sync {
         listener: &Listener,
     ) -> Result<bool, AskRouter> {
         let removal = Change::Delete(EntityId::new(EntityType::Listener, &listener.name));
-        match router.change(&removal).await {
+        match self.health.during(router.change(&removal, 0)).await {
             Ok(()) | Err(AskRouter::Refuse { status: 404, .. }) => self.live.apply(&removal),
             Err(AskRouter::Refuse {
                 status,
@@ -358,7 +409,13 @@ impl Sync {
         // Of a replacement the second half says in which form it is wanted.
         changes.retain(|change| !matches!(change, Change::Delete(id) if wanted.get(id).is_some()));
         for change in changes {
-            self.shelve(&change, "the router accepted it and shows something else");
+            if self.live.get(&change.id()).is_some() {
+                self.shelve(&change, "the router accepted it and shows something else");
+            } else {
+                let (id, form) = (change.id(), change_form(&change));
+                let message = "the router accepted it and does not show it".to_owned();
+                self.refusals.note(id, form, reason::NOT_AS_WANTED, message);
+            }
         }
     }
 
@@ -431,9 +488,9 @@ impl Sync {
     }
 }
 
-/// Whether an entity has attributes that are not asked for unless somebody wants them.
-fn has_others(entity: &Entity) -> bool {
-    !entity.other().is_empty()
+/// Whether a change takes a profile away.
+fn ends_profile(change: &Change) -> bool {
+    matches!(change, Change::Delete(id) if id.entity_type == EntityType::SslProfile)
 }
 
 /// The form in which a change is refused.

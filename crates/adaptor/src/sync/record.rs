@@ -74,6 +74,14 @@ impl Record {
         self.in_force.remove(profile);
     }
 
+    /// Forgets profiles that the router has no more: somebody else may have deleted them.
+    pub(crate) fn keep(&mut self, live: &Live) {
+        self.in_force.retain(|name, _| {
+            let id = EntityId::new(EntityType::SslProfile, name);
+            live.get(&id).is_some()
+        });
+    }
+
     /// Profile → version in force.
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
         let version =

@@ -1,5 +1,6 @@
 //! Does an entity of the router have what is wanted of it?
 
+use crate::attribute::flag_of;
 use crate::entity::{Connector, Entity, Listener, SslProfile};
 use serde_json::{Map, Value};
 
@@ -105,7 +106,8 @@ fn text(value: Option<&String>) -> &str {
     value.map_or("", String::as_str)
 }
 
-/// Whether attributes that no field knows are as wanted, a number and its text being one.
+/// Whether attributes that no field knows are as wanted, a number and its text being one, and a
+/// boolean and its word.
 fn contains(live: &Map<String, Value>, wanted: &Map<String, Value>) -> bool {
     fn spelled(value: &Value) -> String {
         value
@@ -116,7 +118,9 @@ fn contains(live: &Map<String, Value>, wanted: &Map<String, Value>) -> bool {
         .iter()
         .filter(|(_, value)| !value.is_null())
         .all(|(attribute, value)| {
-            live.get(attribute)
-                .is_some_and(|live| spelled(live) == spelled(value))
+            live.get(attribute).is_some_and(|live| match live {
+                Value::Bool(live) => flag_of(value) == Some(*live),
+                live => spelled(live) == spelled(value),
+            })
         })
 }
