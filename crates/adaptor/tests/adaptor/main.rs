@@ -13,6 +13,7 @@
 mod api;
 mod bed;
 mod client;
+mod drift;
 mod echo;
 mod folder;
 mod gate;
