@@ -9,6 +9,7 @@ mod desired;
 mod link;
 mod pass;
 mod probe;
+mod reading;
 mod record;
 mod refusal;
 
