@@ -516,3 +516,19 @@ fn what_is_wanted_and_differs_makes_a_difference() {
     assert!(!differs(|wanted| wanted.cost = Some(1)));
     assert!(!differs(|wanted| wanted.verify_hostname = Some(true)));
 }
+
+#[test]
+fn a_word_for_a_boolean_is_no_difference() {
+    let connector = |value: serde_json::Value| {
+        let mut connector = inter_router("west", "p", 1);
+        connector.other.insert("requireSsl".to_owned(), value);
+        Entity::Connector(connector)
+    };
+    let live = connector(false.into());
+    for same in [false.into(), "no".into(), "false".into(), "off".into()] {
+        assert!(matches(&connector(same), &live));
+    }
+    for other in [true.into(), "yes".into(), "maybe".into()] {
+        assert!(!matches(&connector(other), &live));
+    }
+}

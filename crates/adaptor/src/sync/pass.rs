@@ -1,7 +1,7 @@
 //! What is done in one pass?
 //!
-//! Read what the router has, make one change after the other, believe only its answers, read again.
-//! A refusal is noted and the way to what is wanted is computed anew without it, so it costs its
+//! From what the router is known to have, make one change after the other, believe only its answers,
+//! and read back. A refusal is noted and the way to what is wanted is computed anew without it, so it costs its
 //! own entity and what depends on that.
 
 use super::record::Choice;

@@ -200,3 +200,29 @@ fn a_credential_whose_profile_somebody_deleted_is_forgotten_with_its_link() {
             report.links.is_empty() && report.credentials.is_empty()
         });
 }
+
+/// A router loads a profile's files for each of its users, one after the other.
+#[test]
+fn a_credential_of_many_links_is_renewed_however_long_that_takes() {
+    const USERS: usize = 200;
+    let mut sites = Sites::linked();
+    let shared = sites.authority.issue("east");
+    sites.east.folder.credential("shared", &shared);
+    for number in 0..USERS {
+        let plain = json!({
+            "name": format!("s{number}"), "host": "127.0.0.1", "port": "1", "role": "normal", "sslProfile": "shared"
+        });
+        sites.east.folder.entity("connector", &plain);
+    }
+    let revision = sites.east.folder.swap();
+    sites.east.reported("all are made", &revision, |report| {
+        report.settled && report.refused.is_empty()
+    });
+    let renewed = sites.authority.issue("east");
+    let revision = sites.east.folder.credential("shared", &renewed).swap();
+    let version = sites.east.folder.version("shared");
+    sites.east.reported("it is in force", &revision, |report| {
+        report.settled && report.credentials.get("shared") == Some(&version)
+    });
+    assert_eq!(sites.east.log().matches("Lost the router").count(), 0);
+}
