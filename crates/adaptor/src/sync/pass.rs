@@ -1,8 +1,8 @@
 //! What is done in one pass?
 //!
 //! From what the router is known to have, make one change after the other, believe only its answers,
-//! and read back. A refusal is noted and the way to what is wanted is computed anew without it, so it costs its
-//! own entity and what depends on that.
+//! and read back. A refusal is noted and the way to what is wanted is computed anew without it, so it
+//! costs its own entity and what depends on that.
 
 use super::record::Choice;
 use super::refusal::{REMOVAL, form};
