@@ -79,7 +79,6 @@ struct Shared {
     dying: Dying,
     api_servers: ApiServers,
     places: Semaphore,
-    namespaces: Mutex<HashMap<String, Arc<Semaphore>>>,
     tasks: TaskTracker,
     state: Mutex<State>,
 }
@@ -90,6 +89,8 @@ struct State {
     running: HashMap<String, Option<Redeem>>,
     /// By uid of the token: its generation, and how often that has been tried.
     tries: HashMap<String, (i64, u32)>,
+    /// By namespace: its places.
+    places: HashMap<String, Arc<Semaphore>>,
 }
 
 impl Pool {
@@ -115,7 +116,6 @@ impl Pool {
             dying,
             api_servers: ApiServers::default(),
             places: Semaphore::new(PLACES),
-            namespaces: Mutex::default(),
             tasks: TaskTracker::new(),
             state: Mutex::default(),
         }))
@@ -171,11 +171,7 @@ impl Shared {
 
     /// The places of a namespace. Those that nobody uses any more are forgotten.
     fn places_of(&self, namespace: &str) -> Arc<Semaphore> {
-        // Single inserts and removals: a panic elsewhere leaves none half done.
-        let mut all = self
-            .namespaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let all = &mut self.state().places;
         all.retain(|_, places| Arc::strong_count(places) > 1);
         all.entry(namespace.to_owned())
             .or_insert_with(|| Arc::new(Semaphore::new(NAMESPACE_PLACES)))

@@ -60,7 +60,14 @@ impl Digests {
     }
 
     fn remove(&mut self, uid: &str) {
-        self.entries.retain(|entry| entry.uid != uid);
+        let place = self.place(self.hasher.hash_one(uid));
+        if self
+            .entries
+            .get(place)
+            .is_some_and(|entry| entry.uid == uid)
+        {
+            self.entries.remove(place);
+        }
     }
 
     /// The digest that is nearest, and whether it is this one's.
