@@ -9,13 +9,7 @@ use std::time::Duration;
 
 /// Two linked sites of which the eastern adaptor reaches its router by a gate.
 fn gated() -> (Sites, Gate) {
-    let mut sites = Sites::unlinked();
-    let gate = Gate::new(&sites.east.router.management, Mood::Open);
-    sites.east.management.clone_from(&gate.address);
-    sites.west.folder.swap();
-    sites.east.folder.swap();
-    sites.west.start();
-    sites.east.start();
+    let (sites, gate) = Sites::behind(Mood::Open);
     eventually("the link is up", || is_up(&sites.east.api.report()));
     (sites, gate)
 }
@@ -82,11 +76,7 @@ fn a_profile_that_others_use_by_now_stays() {
         client::create(&router, "connector", "auto-mesh-east", &body),
         201
     );
-    let folder = &mut sites.east.folder;
-    let revision = folder
-        .without_entity("west")
-        .without_credential("west-profile")
-        .swap();
+    let revision = sites.unlink();
     sites
         .east
         .reported("the link is gone", &revision, |report| {
@@ -189,11 +179,7 @@ fn a_credential_whose_profile_somebody_deleted_is_forgotten_with_its_link() {
     let mut sites = Sites::linked();
     let router = sites.east.router.management.clone();
     assert_eq!(client::delete(&router, "sslProfile", "west-profile"), 204);
-    let folder = &mut sites.east.folder;
-    let revision = folder
-        .without_entity("west")
-        .without_credential("west-profile")
-        .swap();
+    let revision = sites.unlink();
     sites
         .east
         .reported("nothing is in force", &revision, |report| {

@@ -2,7 +2,7 @@
 
 use crate::bed::{Pod, eventually, never};
 use crate::client;
-use crate::gate::{Gate, Mood};
+use crate::gate::Mood;
 use crate::liar::{Liar, Lie};
 use crate::site::{Sites, is_up};
 use std::time::Duration;
@@ -19,20 +19,9 @@ fn complaint(sites: &Sites) -> String {
         .unwrap_or_default()
 }
 
-fn sites_behind(mood: Mood) -> (Sites, Gate) {
-    let mut sites = Sites::unlinked();
-    let gate = Gate::new(&sites.east.router.management, mood);
-    sites.east.management.clone_from(&gate.address);
-    sites.west.folder.swap();
-    sites.east.folder.swap();
-    sites.west.start();
-    sites.east.start();
-    (sites, gate)
-}
-
 #[test]
 fn a_router_that_never_answers_is_told_and_tried_until_it_does() {
-    let (sites, gate) = sites_behind(Mood::Silent);
+    let (sites, gate) = Sites::behind(Mood::Silent);
     eventually("it is told", || {
         complaint(&sites).starts_with("RouterUnreachable: the router did not answer")
     });
@@ -45,7 +34,7 @@ fn a_router_that_never_answers_is_told_and_tried_until_it_does() {
 
 #[test]
 fn a_router_that_babbles_slams_or_stops_in_the_middle_is_tried_again() {
-    let (sites, gate) = sites_behind(Mood::Slam);
+    let (sites, gate) = Sites::behind(Mood::Slam);
     // The handshake takes some 500 bytes: one of these ends in it, the others in replies.
     for mood in [
         Mood::Babble,
@@ -80,14 +69,14 @@ fn a_router_that_babbles_slams_or_stops_in_the_middle_is_tried_again() {
 
 #[test]
 fn a_router_that_is_slow_gets_there() {
-    let (sites, _gate) = sites_behind(Mood::Slow(Duration::from_millis(100)));
+    let (sites, _gate) = Sites::behind(Mood::Slow(Duration::from_millis(100)));
     eventually("the link is up", || is_up(&sites.east.api.report()));
     assert_eq!(sites.east.api.report().router.exits, 0);
 }
 
 #[test]
 fn an_answer_that_comes_too_late_is_not_taken_for_another() {
-    let (mut sites, gate) = sites_behind(Mood::Open);
+    let (mut sites, gate) = Sites::behind(Mood::Open);
     eventually("the link is up", || is_up(&sites.east.api.report()));
     let router = sites.east.router.management.clone();
     let before = client::dialled(&router, sites.port);
@@ -115,7 +104,7 @@ fn an_answer_that_comes_too_late_is_not_taken_for_another() {
 
 #[test]
 fn a_silent_router_is_noticed_while_nothing_is_asked_of_it() {
-    let (sites, gate) = sites_behind(Mood::Open);
+    let (sites, gate) = Sites::behind(Mood::Open);
     eventually("the link is up", || is_up(&sites.east.api.report()));
     gate.turn(Mood::Silent);
     eventually("it is told", || {

@@ -181,12 +181,7 @@ fn files_on_disk_are_private_and_old_versions_go_when_nothing_needs_them() {
         fs::read_to_string(sites.east.certs.join("west-profile").join("current")).unwrap();
     assert_eq!(current, second);
 
-    let revision = sites
-        .east
-        .folder
-        .without_entity("west")
-        .without_credential("west-profile")
-        .swap();
+    let revision = sites.unlink();
     sites
         .east
         .reported("nothing is in force", &revision, |report| {

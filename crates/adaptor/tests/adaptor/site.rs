@@ -1,6 +1,7 @@
 //! What do tests of linked sites begin with?
 
 use crate::bed::{Pod, free_port};
+use crate::gate::{Gate, Mood};
 use crate::pki::{Authority, Credential};
 use serde_json::{Value, json};
 use spanwire_router::report::Report;
@@ -23,6 +24,18 @@ impl Sites {
         sites.east.start();
         sites.east.reported("the link is up", &revision, is_up);
         sites
+    }
+
+    /// All runs, and the adaptor of `east` reaches its router by a gate.
+    pub(crate) fn behind(mood: Mood) -> (Self, Gate) {
+        let mut sites = Self::unlinked();
+        let gate = Gate::new(&sites.east.router.management, mood);
+        sites.east.management.clone_from(&gate.address);
+        sites.west.folder.swap();
+        sites.east.folder.swap();
+        sites.west.start();
+        sites.east.start();
+        (sites, gate)
     }
 
     /// Both routers run; the adaptors and the folders are not there yet.
@@ -54,6 +67,15 @@ impl Sites {
     pub(crate) fn rotate_east(&mut self) {
         let renewed = self.authority.issue("east");
         rotate(&mut self.east, "west-profile", &renewed);
+    }
+
+    /// Takes the link and its credential out of the folder of `east`; the folder's new revision.
+    pub(crate) fn unlink(&mut self) -> String {
+        let folder = &mut self.east.folder;
+        folder
+            .without_entity("west")
+            .without_credential("west-profile")
+            .swap()
     }
 
     /// Gives the router of `west` a new version of its credential.
