@@ -1,48 +1,58 @@
 //! How does an operator run outside its cluster, where it can be killed and started again at will?
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result};
 
 use crate::install::NAMESPACE;
 
-/// Ports of the first one; each further one has the next.
-const GRANTS: u16 = 19_090;
-const HEALTH: u16 = 19_000;
+/// Where its ports are: below those that clusters give to Services and the kernel to whoever dials.
+const PORTS: Range<u16> = 20_000..30_000;
 
 /// An operator on this machine; it is killed when dropped.
 #[derive(Debug)]
 pub struct Operator {
+    start: Start,
+    child: Child,
+}
+
+/// How it is started, again and again.
+#[derive(Debug)]
+struct Start {
     program: PathBuf,
     kubeconfig: PathBuf,
-    number: u16,
+    identity: String,
     log: PathBuf,
-    child: Child,
+    /// The ports of its grant server, and of its health and metrics.
+    grants: u16,
+    health: u16,
 }
 
 impl Operator {
     /// Starts one of those in `programs`, which goes to the API server by way of `kubeconfig`. Node ports are said to be
     /// this machine's own, and tokens may be for it.
     pub fn start(programs: &Path, kubeconfig: &Path, number: u16, logs: &Path) -> Result<Operator> {
-        let program = programs.join("spanwire");
-        let log = logs.join(format!("operator-{number}.log"));
-        let child = run(&program, kubeconfig, number, &log)?;
-        Ok(Operator {
-            program,
+        let start = Start {
+            program: programs.join("spanwire"),
             kubeconfig: kubeconfig.to_owned(),
-            number,
-            log,
-            child,
-        })
+            identity: format!("operator-{number}"),
+            log: logs.join(format!("operator-{number}.log")),
+            grants: port()?,
+            health: port()?,
+        };
+        let child = start.run()?;
+        Ok(Operator { start, child })
     }
 
     /// Kills it, and starts it again.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
-        self.child = run(&self.program, &self.kubeconfig, self.number, &self.log)?;
+        self.child = self.start.run()?;
         Ok(())
     }
 
@@ -57,7 +67,7 @@ impl Operator {
 
     /// Where it serves grants.
     pub fn grants(&self) -> (Ipv4Addr, u16) {
-        (Ipv4Addr::LOCALHOST, GRANTS + self.number)
+        (Ipv4Addr::LOCALHOST, self.start.grants)
     }
 
     fn kill(&mut self) -> Result<()> {
@@ -73,26 +83,40 @@ impl Drop for Operator {
     }
 }
 
-fn run(program: &Path, kubeconfig: &Path, number: u16, log: &Path) -> Result<Child> {
-    let file = File::options().create(true).append(true).open(log);
-    let file = file.with_context(|| format!("open {}", log.display()))?;
-    let mut command = Command::new(program);
-    command
-        .args([
-            "operator",
-            "--default-access-type=nodeport",
-            "--cluster-host=127.0.0.1",
-            "--allow-loopback-tokens",
-        ])
-        .arg(format!("--namespace={NAMESPACE}"))
-        .arg(format!("--identity=operator-{number}"))
-        .arg(format!("--grant-server-port={}", GRANTS + number))
-        .arg(format!("--metrics-address=127.0.0.1:{}", HEALTH + number))
-        .env("KUBECONFIG", kubeconfig)
-        .stdin(Stdio::null())
-        .stdout(file.try_clone()?)
-        .stderr(file);
-    command
-        .spawn()
-        .with_context(|| format!("start {}", program.display()))
+impl Start {
+    fn run(&self) -> Result<Child> {
+        let file = File::options().create(true).append(true).open(&self.log);
+        let file = file.with_context(|| format!("open {}", self.log.display()))?;
+        let mut command = Command::new(&self.program);
+        command
+            .args([
+                "operator",
+                "--default-access-type=nodeport",
+                "--cluster-host=127.0.0.1",
+                "--allow-loopback-tokens",
+            ])
+            .arg(format!("--namespace={NAMESPACE}"))
+            .arg(format!("--identity={}", self.identity))
+            .arg(format!("--grant-server-port={}", self.grants))
+            .arg(format!("--metrics-address=127.0.0.1:{}", self.health))
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file);
+        command
+            .spawn()
+            .with_context(|| format!("start {}", self.program.display()))
+    }
+}
+
+/// A port that nobody listens on, and that nobody was given before. Test programs that run side by side begin to look
+/// in different places.
+fn port() -> Result<u16> {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(PORTS.end - PORTS.start);
+    let first = std::process::id() % (count / 16) * 16;
+    let offsets = (0..count).map(|_| (first + GIVEN.fetch_add(1, Ordering::Relaxed)) % count);
+    let mut ports = offsets.map(|offset| PORTS.start + u16::try_from(offset).unwrap_or_default());
+    let port = ports.find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok());
+    port.context("no port is free")
 }
