@@ -8,23 +8,29 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
 use spanwire_api::AccessGrant;
-use spanwire_plan::Env;
 use spanwire_plan::env::Config;
-use spanwire_plan::offer::granted;
+use spanwire_plan::offer::{granted, told};
 use spanwire_plan::plan::Event;
+use spanwire_plan::{Env, Seen};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::bucket::Bucket;
 use crate::clock::Clock;
-use crate::grants::{Directory, GrantRecord, ServeCertificate, Served, Server, Terms};
+use crate::grants::{Directory, GrantRecord, Granted, ServeCertificate, Served, Server, Terms};
 use crate::publish::Publisher;
 use crate::stores::{GrantCredentials, Stores};
 use crate::telemetry::Metrics;
 
 /// How many events wait to be published: beyond that they are lost, as events may be.
 const WAITING: usize = 256;
+/// Events of each kind, notes and warnings: this many at once …
+const EVENT_BURST: f64 = 50.0;
+/// … and this many a second. Each is a write, and what it says of a grant the grant's status says too.
+const EVENT_RATE: f64 = 10.0;
 
 /// Everything that the grant server is made from.
 pub struct Door {
@@ -93,7 +99,32 @@ fn directory(
                 config: &config,
             };
             let (grant, offer) = granted(uid, &world, &env)?;
-            Some((GrantRecord::of(grant), offer))
+            let issuer = offer
+                .as_ref()
+                .map(|offer| offer.issuer(grant.spec.issuer.as_deref()));
+            let issuer = issuer.and_then(|issuer| world.secrets.get(issuer));
+            Some(Granted {
+                issuer_revision: issuer.and_then(|secret| secret.metadata.resource_version.clone()),
+                grant: GrantRecord::of(grant),
+                offer,
+            })
+        }
+    };
+    let told = {
+        let (stores, config) = (stores.clone(), config.clone());
+        move |record: &GrantRecord| {
+            let world = stores.world(&record.namespace);
+            let env = Env {
+                now: clock.now(),
+                nonce: 0,
+                config: &config,
+            };
+            let live = world.access_grants.get(&record.name).and_then(Seen::fits);
+            let live = live.filter(|live| {
+                live.metadata.resource_version.as_ref() == Some(&record.resource_version)
+            });
+            live.map(|live| told(live, &record.counted(live), &world, &env))
+                .unwrap_or_default()
         }
     };
     let announce = move |grant: &GrantRecord, event: Event| {
@@ -113,13 +144,29 @@ fn directory(
     Directory {
         code: Arc::new(code),
         grant: Arc::new(grant),
+        told: Arc::new(told),
         announce: Arc::new(announce),
     }
 }
 
 async fn announce(publisher: Arc<Publisher>, mut waiting: Receiver<(ObjectReference, Event)>) {
+    let full = || Bucket::new(EVENT_BURST, EVENT_RATE, Instant::now());
+    let (mut notes, mut warnings) = (full(), full());
     while let Some((about, event)) = waiting.recv().await {
-        publisher.announce(&about, &event).await;
+        let bucket = if event.warning {
+            &mut warnings
+        } else {
+            &mut notes
+        };
+        if bucket.take(Instant::now()) {
+            publisher.announce(&about, &event).await;
+        } else {
+            tracing::debug!(
+                grant = about.name,
+                reason = event.reason,
+                "Lost an event: there are too many"
+            );
+        }
     }
 }
 

@@ -16,12 +16,14 @@ mod redemption;
 mod refusal;
 pub(crate) mod request;
 mod served;
+mod signers;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use serde_json::{Map, Value};
 use spanwire_api::{AccessGrant, Claim};
 use spanwire_plan::offer::{Allowance, Offer};
 use spanwire_plan::plan::Event;
@@ -41,6 +43,7 @@ pub use served::{ServeCertificate, Served};
 
 use ledger::Ledgers;
 use limit::Limits;
+use signers::Signers;
 
 /// How long one redemption may take, so that there is time left to say that it failed.
 const REDEMPTION: Duration = Duration::from_secs(8);
@@ -69,6 +72,21 @@ pub struct GrantRecord {
 /// A question about the grant with this uid that is answered at once, from memory.
 pub type Ask<T> = Arc<dyn Fn(&str) -> T + Send + Sync>;
 
+/// What a grant can give now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Granted {
+    /// The grant.
+    pub grant: GrantRecord,
+    /// What its site has on offer, where there is one.
+    pub offer: Option<Offer>,
+    /// The revision of the Secret of the CA that signs, as the watch told it last.
+    pub issuer_revision: Option<String>,
+}
+
+/// The fields of a grant's status that follow from a record that is about to be written; none where the record is not one
+/// of what the stores know.
+pub type Tell = Arc<dyn Fn(&GrantRecord) -> Map<String, Value> + Send + Sync>;
+
 /// What tells of an event about a grant. It does not wait.
 pub type Announce = Arc<dyn Fn(&GrantRecord, Event) + Send + Sync>;
 
@@ -78,9 +96,10 @@ pub struct Directory {
     /// SHA-256 of the code of the grant with this uid, or of anything and a no where there is no such grant, or no code
     /// yet. By itself, so that looking up a grant that exists takes as long as one that does not.
     pub code: Ask<([u8; 32], Choice)>,
-    /// The grant with this uid, and the offer of its site where there is one; none also where this operator does not
-    /// control its namespace.
-    pub grant: Ask<Option<(GrantRecord, Option<Offer>)>>,
+    /// What the grant with this uid can give; none also where this operator does not control its namespace.
+    pub grant: Ask<Option<Granted>>,
+    /// What else a status says.
+    pub told: Tell,
     /// Tells what a person would want to know later about a grant.
     pub announce: Announce,
 }
@@ -102,6 +121,7 @@ pub struct Server {
     terms: Terms,
     metrics: Arc<Metrics>,
     ledgers: Ledgers,
+    signers: Signers,
     limits: Limits,
     makers: Semaphore,
 }
@@ -125,6 +145,15 @@ impl GrantRecord {
         }
     }
 
+    /// The grant with this record's count and claims.
+    pub fn counted(&self, grant: &AccessGrant) -> AccessGrant {
+        let mut grant = grant.clone();
+        let status = grant.status.get_or_insert_default();
+        status.redemptions = Some(self.allowance.made);
+        status.claims.clone_from(&self.claims);
+        grant
+    }
+
     /// Whether a repeat of this claim would be one.
     fn holds(&self, claim: &str) -> bool {
         self.claims.iter().any(|known| known.hash == claim)
@@ -141,6 +170,7 @@ impl Server {
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
+            signers: Signers::new(client.clone()),
             client,
             clock,
             directory,

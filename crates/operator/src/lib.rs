@@ -5,6 +5,7 @@
 
 pub mod act;
 pub mod args;
+mod bucket;
 pub mod clock;
 pub mod controllers;
 pub mod door;

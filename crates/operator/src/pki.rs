@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 use crate::facts;
 use crate::text;
 
-pub use signer::{ReadSigner, Signer};
+pub use signer::{Authority, ReadSigner, Signer};
 pub use succession::succeed;
 
 use key::generate;
@@ -153,7 +153,7 @@ pub fn issue(order: &Issue, signer: Option<&Signer>) -> Result<Credential, MakeC
                 client: order.client,
                 server: order.server,
             };
-            leaf(&subject, &usage, signer, order.rsa)
+            leaf(&subject, &usage, &signer.authority()?, order.rsa)
         }
         _ => Err(MakeCredential::MatchSigner),
     }
@@ -162,7 +162,7 @@ pub fn issue(order: &Issue, signer: Option<&Signer>) -> Result<Credential, MakeC
 /// Makes a credential that dials and does nothing else: what a redeemed token brings.
 pub fn client_credential(
     subject: &str,
-    signer: &Signer,
+    issuer: &Authority,
     not_before: Timestamp,
     not_after: Timestamp,
     rsa: bool,
@@ -179,7 +179,7 @@ pub fn client_credential(
             client: true,
             server: false,
         },
-        signer,
+        issuer,
         rsa,
     )
 }
@@ -203,10 +203,9 @@ fn authority(
 fn leaf(
     subject: &Subject<'_>,
     usage: &Usage,
-    signer: &Signer,
+    issuer: &Authority,
     rsa: bool,
 ) -> Result<Credential, MakeCredential> {
-    let issuer = signer.issuer()?;
     let subject = Subject {
         not_after: subject.not_after.min(issuer.not_after),
         ..*subject
@@ -221,7 +220,7 @@ fn leaf(
     }
     let certificate = issuer.sign(&params, &key).map_err(MakeCredential::Sign)?;
     verified(Credential {
-        ca: issuer.roots,
+        ca: issuer.roots.clone(),
         certificate: certificate.pem() + &issuer.intermediates,
         key: pem::section("PRIVATE KEY", key.serialized_der()),
     })

@@ -26,23 +26,30 @@ struct Ledger {
     claims: Vec<Client>,
 }
 
+/// Some clients whose claims go together, in the order of their names.
+type Clients = Vec<Client>;
+
 /// A JSON patch on its way to the API server. It may arrive when nobody waits for it any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Patch {
     server: Server,
-    client: Client,
+    claims: Clients,
     /// The revision that it was made for.
     revision: u8,
 }
 
-/// What a server is doing. It has one request at a time: those for one grant queue up.
+/// What a server is doing. The requests for one grant queue up, and all that wait are recorded together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Work {
     Idle,
-    /// The credential is made, and the patch is sent.
-    Writing(Client),
+    /// The credentials are made, and the patch with the claims is sent. For those who wait besides there is no room, if
+    /// the patch is done.
+    Writing {
+        claims: Clients,
+        others: Clients,
+    },
     /// The fate of the patch is not known.
-    Unclear(Client),
+    Unclear(Clients),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,9 +82,9 @@ struct World {
 enum Step {
     /// A client without an answer sends its code, with the nonce that it always sends.
     Exchange(Client),
-    /// A server takes a request, finds the code right, makes a credential, and records the claim by what it knows: it may
-    /// know of no write but its own, or all.
-    Redemption(Server, Client, News),
+    /// A server takes requests, finds their codes right, makes credentials, and records the claims by what it knows: it
+    /// may know of no write but its own, or all.
+    Redemption(Server, Clients, News),
     /// The API server takes a patch, and its answer arrives if somebody waits for it.
     Write(Patch),
     /// A server that does not know what became of its patch asks, and records by what it hears.
@@ -112,6 +119,8 @@ enum Flaw {
     Unguarded,
     /// Claims are not remembered, so a repeat is one more.
     Forgetful,
+    /// Where there is room for one, all who wait are counted.
+    Crowded,
     /// A write whose fate is unclear is taken for done.
     Hopeful,
     /// A write whose fate is unclear is taken for failed, and its client refused.
@@ -128,38 +137,38 @@ struct Protocol {
 
 impl World {
     fn is_served(&self, client: Client) -> bool {
-        let is_working = self.servers.iter().any(|server| {
-            matches!(&server.work,
-                Work::Writing(served) | Work::Unclear(served) if *served == client)
+        let is_working = self.servers.iter().any(|server| match &server.work {
+            Work::Idle => false,
+            Work::Writing { claims, others } => {
+                claims.contains(&client) || others.contains(&client)
+            }
+            Work::Unclear(served) => served.contains(&client),
         });
         is_working
             || self.asked.contains(&client)
             || self.answers.iter().any(|(to, _)| *to == client)
     }
 
-    fn answer(&mut self, server: Server, client: Client, answer: Answer) {
+    /// What a server tells all whom it serves.
+    fn answer(&mut self, server: Server, clients: Clients, answer: Answer) {
         self.servers[server].work = Work::Idle;
-        self.answers.insert((client, answer));
-    }
-
-    /// What a server does once it knows that a write was done.
-    fn done(&mut self, server: Server, client: Client) {
-        self.servers[server].seen = self.ledger.clone();
-        self.answer(server, client, Answer::Granted);
+        let answers = clients.into_iter().map(|client| (client, answer));
+        self.answers.extend(answers);
     }
 
     /// Whether the server still waits for what becomes of this patch.
-    fn is_awaited(&self, patch: Patch) -> bool {
-        self.servers[patch.server].work == Work::Writing(patch.client)
+    fn is_awaited(&self, patch: &Patch) -> bool {
+        matches!(&self.servers[patch.server].work,
+            Work::Writing { claims, .. } if *claims == patch.claims)
     }
 
     /// The API server's part of a write: whether it was done.
-    fn take(&mut self, patch: Patch, flaw: Flaw) -> bool {
-        self.patches.remove(&patch);
+    fn take(&mut self, patch: &Patch, flaw: Flaw) -> bool {
+        self.patches.remove(patch);
         let is_current = patch.revision == self.ledger.revision || flaw == Flaw::Unguarded;
         if is_current {
             self.ledger.revision += 1;
-            self.ledger.claims.push(patch.client);
+            self.ledger.claims.extend(&patch.claims);
         }
         is_current
     }
@@ -170,66 +179,82 @@ impl World {
 }
 
 impl Protocol {
-    /// A claim that is there is repeated, where nothing is left it is refused, else it is written.
-    fn record(&self, world: &mut World, server: Server, client: Client, known: Ledger) {
-        let is_known = self.flaw != Flaw::Forgetful && known.claims.contains(&client);
-        let is_used_up = known.claims.len() >= self.allowed;
+    /// A claim that is there is repeated; the others are written, as far as there is room.
+    fn record(&self, world: &mut World, server: Server, clients: Clients, known: Ledger) {
+        let is_known =
+            |client: &Client| self.flaw != Flaw::Forgetful && known.claims.contains(client);
+        let (repeated, new): (Clients, Clients) = clients.into_iter().partition(is_known);
+        let room = self.allowed.saturating_sub(known.claims.len());
+        let fitting = match self.flaw {
+            Flaw::Crowded if room > 0 => new.len(),
+            _ => room.min(new.len()),
+        };
+        let (claims, others) = new.split_at(fitting);
+        let (claims, others) = (claims.to_vec(), others.to_vec());
         let revision = known.revision;
         world.servers[server].seen = known;
-        if is_known {
-            world.answer(server, client, Answer::Granted);
-        } else if is_used_up {
-            world.answer(server, client, Answer::UsedUp);
+        world.answer(server, repeated, Answer::Granted);
+        if claims.is_empty() {
+            world.answer(server, others, Answer::UsedUp);
         } else {
-            world.servers[server].work = Work::Writing(client);
             world.patches.insert(Patch {
                 server,
-                client,
+                claims: claims.clone(),
                 revision,
             });
+            world.servers[server].work = Work::Writing { claims, others };
         }
     }
 
-    fn unclear(&self, world: &mut World, server: Server) -> Option<()> {
-        let Work::Writing(client) = world.servers[server].work else {
+    /// What a server does that hears of its patch: that it was done, or that it may not have been.
+    fn hear(&self, world: &mut World, server: Server, is_done: bool) -> Option<()> {
+        let Work::Writing { claims, others } = world.servers[server].work.clone() else {
             return None;
         };
+        if is_done {
+            world.servers[server].seen = world.ledger.clone();
+        }
         match self.flaw {
-            Flaw::Hopeful => world.answer(server, client, Answer::Granted),
-            Flaw::Hopeless => world.answer(server, client, Answer::UsedUp),
-            _ => world.servers[server].work = Work::Unclear(client),
+            Flaw::Hopeless if !is_done => {
+                world.answer(server, [claims, others].concat(), Answer::UsedUp);
+            }
+            flaw if is_done || flaw == Flaw::Hopeful => {
+                world.answer(server, claims, Answer::Granted);
+                world.answer(server, others, Answer::UsedUp);
+            }
+            _ => {
+                let mut clients = [claims, others].concat();
+                clients.sort_unstable();
+                world.servers[server].work = Work::Unclear(clients);
+            }
         }
         Some(())
     }
 
     fn step(&self, world: &mut World, step: &Step) -> Option<()> {
-        match *step {
+        match step.clone() {
             Step::Exchange(client) | Step::ExchangeAgain(client) => {
                 world.asked.insert(client);
             }
-            Step::Redemption(server, client, news) => {
-                world.asked.remove(&client);
+            Step::Redemption(server, clients, news) => {
+                world.asked.retain(|client| !clients.contains(client));
                 let known = match news {
                     News::Latest => world.ledger.clone(),
                     News::OnlyItsOwn => world.servers[server].seen.clone(),
                 };
-                self.record(world, server, client, known);
+                self.record(world, server, clients, known);
             }
             Step::Write(patch) => {
-                let is_done = world.take(patch, self.flaw);
-                if world.is_awaited(patch) {
-                    if is_done {
-                        world.done(patch.server, patch.client);
-                    } else {
-                        self.unclear(world, patch.server)?;
-                    }
+                let is_done = world.take(&patch, self.flaw);
+                if world.is_awaited(&patch) {
+                    self.hear(world, patch.server, is_done)?;
                 }
             }
             Step::ReadBack(server) => {
-                let Work::Unclear(client) = world.servers[server].work else {
+                let Work::Unclear(clients) = world.servers[server].work.clone() else {
                     return None;
                 };
-                self.record(world, server, client, world.ledger.clone());
+                self.record(world, server, clients, world.ledger.clone());
             }
             Step::Store(client, answer) => {
                 world.answers.remove(&(client, answer));
@@ -241,11 +266,11 @@ impl Protocol {
                     seen: world.ledger.clone(),
                 };
             }
-            Step::GiveUp(server) => self.unclear(world, server)?,
+            Step::GiveUp(server) => self.hear(world, server, false)?,
             Step::LosePatch(patch) => {
                 world.patches.remove(&patch);
-                if world.is_awaited(patch) {
-                    self.unclear(world, patch.server)?;
+                if world.is_awaited(&patch) {
+                    self.hear(world, patch.server, false)?;
                 }
             }
             Step::LoseAnswer(client, answer) => {
@@ -309,14 +334,14 @@ impl Model for Protocol {
         for (server, replica) in world.servers.iter().enumerate() {
             match replica.work {
                 Work::Idle => {
-                    for client in &world.asked {
-                        steps.push(Step::Redemption(server, *client, News::Latest));
+                    for clients in batches(&world.asked) {
+                        steps.push(Step::Redemption(server, clients.clone(), News::Latest));
                         if replica.seen != world.ledger {
-                            steps.push(Step::Redemption(server, *client, News::OnlyItsOwn));
+                            steps.push(Step::Redemption(server, clients, News::OnlyItsOwn));
                         }
                     }
                 }
-                Work::Writing(_) => steps.push(Step::GiveUp(server)),
+                Work::Writing { .. } => steps.push(Step::GiveUp(server)),
                 Work::Unclear(_) => steps.push(Step::ReadBack(server)),
             }
             if replica.work != Work::Idle {
@@ -324,7 +349,7 @@ impl Model for Protocol {
             }
         }
         for patch in &world.patches {
-            steps.extend([Step::Write(*patch), Step::LosePatch(*patch)]);
+            steps.extend([Step::Write(patch.clone()), Step::LosePatch(patch.clone())]);
         }
         for (client, answer) in &world.answers {
             steps.extend([
@@ -391,6 +416,17 @@ impl Model for Protocol {
     }
 }
 
+/// Whom a server may take at once: any of those who ask, but not nobody.
+fn batches(asked: &BTreeSet<Client>) -> impl Iterator<Item = Clients> {
+    (1..1_u8 << CLIENTS)
+        .map(|set| {
+            (0..CLIENTS)
+                .filter(|client| set & (1 << client) != 0)
+                .collect()
+        })
+        .filter(|clients: &Clients| clients.iter().all(|client| asked.contains(client)))
+}
+
 fn checked(allowed: usize, faults: u8, flaw: Flaw) -> impl Checker<Protocol> {
     let protocol = Protocol {
         allowed,
@@ -420,6 +456,7 @@ fn two_servers_never_add_up_to_more_than_n_and_lose_none() {
 fn a_protocol_with_a_flaw_is_found_out() {
     for (flaw, property) in [
         (Flaw::Unguarded, "at most N claims"),
+        (Flaw::Crowded, "at most N claims"),
         (Flaw::Forgetful, "a claim is counted once"),
         (Flaw::Hopeful, "nobody is granted what is not counted"),
         (Flaw::Hopeless, "once all is quiet, exactly N are granted"),

@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value};
 use spanwire_api::{AccessGrant, Endpoint};
 
 use crate::env::Env;
+use crate::kinds::Kind as _;
 use crate::plan::StoredLink;
+use crate::report::report;
 use crate::site::{default_issuer, is_edge};
 use crate::world::{World, controls, named};
 
@@ -64,6 +67,25 @@ pub fn granted<'a>(
     let mut grants = world.access_grants.fitting();
     let grant = grants.find(|grant| grant.metadata.uid.as_deref() == Some(uid))?;
     controls(world, env).then(|| (grant, offer(world)))
+}
+
+/// The fields of its status by which a grant whose redemptions were just counted tells what is true then, so that the
+/// pass that follows has nothing to write. `live` is the same grant before they were.
+pub fn told(
+    live: &AccessGrant,
+    counted: &AccessGrant,
+    world: &World,
+    env: &Env<'_>,
+) -> Map<String, Value> {
+    let Some(status) = counted.plan(world, env).status else {
+        return Map::new();
+    };
+    let live = serde_json::to_value(&live.status).unwrap_or_default();
+    let generation = counted.metadata.generation.unwrap_or_default();
+    match report(&live, generation, &status, &[], env.now) {
+        Some(told) if told.code.is_none() => told.status,
+        _ => Map::new(),
+    }
 }
 
 /// The offer of the active site; none where there is no site.
@@ -136,6 +158,17 @@ impl Allowance {
             end: status
                 .and_then(|status| status.expiration_time.as_ref())
                 .and_then(|end| end.parse().ok()),
+        }
+    }
+
+    /// The same after so many further redemptions.
+    #[must_use]
+    pub fn after(self, count: usize) -> Self {
+        Self {
+            made: self
+                .made
+                .saturating_add(i64::try_from(count).unwrap_or(i64::MAX)),
+            ..self
         }
     }
 

@@ -12,12 +12,12 @@ mod cluster;
 use cluster::{Cluster, NAMESPACE, Peer, assert_same};
 use serde_json::{Value, json};
 use spanwire_api::Endpoint;
-use spanwire_plan::names;
 use spanwire_plan::plan::ObjectKind::{
     AccessGrant, AccessToken, Deployment, Link, RouterAccess, Secret, SecuredAccess, Service, Site,
 };
 use spanwire_plan::plan::StoredLink;
 use spanwire_plan::world::{GrantServer, Outcome};
+use spanwire_plan::{Seen, names, offer};
 
 /// The token of the stories.
 const TOKEN: &str = "east";
@@ -191,6 +191,34 @@ fn a_grant_is_ready_once_its_site_can_be_linked_to() {
     cluster.settle();
     let ready = cluster.condition(AccessGrant, "west", "Ready");
     assert_eq!(ready["reason"], "NoEndpoint", "{ready}");
+}
+
+/// The server counts and tells in one write: what the pass after it would have written.
+#[test]
+fn a_redemption_leaves_nothing_to_tell() {
+    let mut cluster = granter();
+    cluster.apply(AccessGrant, "west", &json!({"redemptionsAllowed": 2}));
+    cluster.settle();
+    for made in 1..=2 {
+        let Some(Seen::Fits(live)) = cluster.world.access_grants.get("west").cloned() else {
+            panic!("no grant");
+        };
+        let mut counted = live.clone();
+        let status = counted.status.get_or_insert_default();
+        status.redemptions = Some(made);
+        let told = offer::told(&live, &counted, &cluster.world, &cluster.env());
+        assert_eq!(told.is_empty(), made == 1, "{told:?}");
+
+        let mut written = serde_json::to_value(counted).unwrap();
+        for (field, value) in told {
+            written["status"][field] = value;
+        }
+        let written = serde_json::from_value(written).unwrap();
+        cluster.world.access_grants.insert(written);
+        assert_resting(&mut cluster);
+    }
+    let ready = cluster.condition(AccessGrant, "west", "Ready");
+    assert_eq!(ready["reason"], "UsedUp");
 }
 
 #[test]

@@ -5,7 +5,10 @@
 //! fate is unclear is read back: the claim is in the ledger or it is not, and if it should still arrive later, it
 //! names a revision that is gone.
 //!
-//! Inside one process, the redemptions of one grant queue up rather than refuse each other.
+//! Inside one process, the redemptions of one grant queue up rather than refuse each other, and whoever's turn it is
+//! records the claims of all who wait, in one write.
+
+mod write;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,18 +16,13 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource};
-use serde_json::json;
-use spanwire_api::{AccessGrant, Claim};
-use spanwire_plan::Seen;
-use spanwire_plan::offer;
-use spanwire_plan::settle::FIELD_MANAGER;
+use k8s_openapi::jiff::Timestamp;
+use spanwire_plan::offer::{self, Allowance};
 use tokio::sync::Mutex as Queue;
+use tokio::sync::oneshot;
 
 use super::{GrantRecord, Refusal, Server};
-use crate::error::{CallServer, within};
+use write::Written;
 
 /// How often one claim is written or read before the client is told to come back.
 const TRIES: u32 = 24;
@@ -32,10 +30,8 @@ const TRIES: u32 = 24;
 const PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
-/// How many claims are kept …
-const CLAIMS: usize = 256;
-/// … and for how long.
-const MEMORY: SignedDuration = SignedDuration::from_hours(1);
+/// The most claims of one write: fewer than are kept, so that each can be repeated.
+const BATCH: usize = 64;
 
 /// What came of recording a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,22 +46,24 @@ pub(super) enum Recorded {
 #[derive(Default)]
 pub(super) struct Ledgers(Mutex<HashMap<String, Arc<Page>>>);
 
-/// What the last redemption of a grant left, for the next in the queue: the watch may not have told it yet.
 #[derive(Default)]
-struct Page(Queue<Option<GrantRecord>>);
+struct Page {
+    /// Whose turn it is; and what the last one left for the next: the watch may not have told it yet.
+    turn: Queue<Option<GrantRecord>>,
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+/// A claim that is to be recorded, and who wants to know.
+struct Waiting {
+    claim: String,
+    answer: oneshot::Sender<Result<Recorded, Refusal>>,
+}
 
 /// A page while it is in use.
 struct OpenPage<'a> {
     ledgers: &'a Ledgers,
     uid: &'a str,
     page: Arc<Page>,
-}
-
-/// What came of one write.
-enum Written {
-    Done(GrantRecord),
-    /// Not done, or not known: read, and decide again.
-    Unclear,
 }
 
 impl Ledgers {
@@ -104,6 +102,36 @@ impl Drop for OpenPage<'_> {
     }
 }
 
+impl Page {
+    /// Puts a claim on the list. Its answer is closed where whoever had the turn gave up.
+    fn enter(&self, claim: &str) -> oneshot::Receiver<Result<Recorded, Refusal>> {
+        let (answer, heard) = oneshot::channel();
+        let claim = claim.to_owned();
+        self.waiting().push(Waiting { claim, answer });
+        heard
+    }
+
+    /// Takes those who have waited longest off the list, but none who has gone.
+    fn next(&self) -> Vec<Waiting> {
+        let mut waiting = self.waiting();
+        waiting.retain(|waiting| !waiting.answer.is_closed());
+        let count = waiting.len().min(BATCH);
+        waiting.drain(..count).collect()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        // Whole entries come and go: a panic elsewhere leaves none half done.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn tell(self, answer: Result<Recorded, Refusal>) {
+        // Who has gone comes back, and is told then.
+        let _ = self.answer.send(answer);
+    }
+}
+
 impl Server {
     /// Records a claim on a grant: new, or known already. Refuses where nothing is left for a new one.
     pub(super) async fn record(
@@ -112,120 +140,112 @@ impl Server {
         claim: &str,
     ) -> Result<Recorded, Refusal> {
         let page = self.ledgers.open(&grant.uid);
-        let mut last = page.0.lock().await;
+        let mut heard = page.enter(claim);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut heard => match answer {
+                    Ok(answer) => return answer,
+                    // Whoever had the turn gave up, and what became of this claim the next one will see.
+                    Err(_) => heard = page.enter(claim),
+                },
+                mut last = page.turn.lock() => {
+                    let mut waiting = page.next();
+                    if let Err(refusal) = self.commit(grant, &mut waiting, &mut last).await {
+                        for one in waiting {
+                            one.tell(Err(refusal.clone()));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records the claims of all who wait, and tells each what came of it; those who are left in `waiting` are refused.
+    /// `last` is what the turn before left for this one, and this one leaves for the next.
+    async fn commit(
+        &self,
+        grant: &GrantRecord,
+        waiting: &mut Vec<Waiting>,
+        last: &mut Option<GrantRecord>,
+    ) -> Result<(), Refusal> {
         // The counter only ever grows, so it tells which of two records is the later one.
         let later = last
             .take()
             .filter(|last| last.allowance.made > grant.allowance.made);
-        let mut is_confirmed = later.is_none();
-        let mut record = Some(later.unwrap_or_else(|| grant.clone()));
+        let mut known = Some(later.unwrap_or_else(|| grant.clone()));
+        // What is known so far may be older than what a user has allowed since.
+        let mut is_confirmed = false;
         for turn in 0..TRIES {
-            let known = match record.take() {
-                Some(record) => Some(record),
-                None => self.read_back(grant).await?,
+            let current = match known.take() {
+                Some(known) => known,
+                None => match self.read_back(grant).await? {
+                    Some(current) => {
+                        is_confirmed = true;
+                        current
+                    }
+                    None => {
+                        pause(turn).await;
+                        continue;
+                    }
+                },
             };
-            let Some(current) = known else {
-                pause(turn).await;
-                continue;
-            };
-            if current.holds(claim) {
-                *last = Some(current);
-                return Ok(Recorded::Repeated);
+            for one in waiting.extract_if(.., |one| current.holds(&one.claim)) {
+                one.tell(Ok(Recorded::Repeated));
             }
-            match current.allowance.refusal(self.clock.now()) {
-                None => {}
-                // What the last redemption left may be older than what a user has allowed since.
-                Some(offer::Refusal::UsedUp(_)) if !is_confirmed => {
-                    is_confirmed = true;
-                    continue;
-                }
-                Some(refusal) => {
-                    *last = Some(current);
-                    return Err(refusal.into());
-                }
+            let (claims, refusal) = sift(waiting, current.allowance, self.clock.now());
+            if claims.is_empty() {
+                return match refusal {
+                    Some(offer::Refusal::UsedUp(_)) if !is_confirmed => continue,
+                    refusal => {
+                        *last = Some(current);
+                        refusal.map_or(Ok(()), |refusal| Err(refusal.into()))
+                    }
+                };
             }
-            is_confirmed = true;
-            match self.write(&current, claim).await? {
+            match self.write(&current, &claims).await? {
                 Written::Done(record) => {
-                    let count = record.allowance.made;
+                    tell(waiting, &claims, current.allowance.made);
                     *last = Some(record);
-                    return Ok(Recorded::New(count));
+                    return refusal.map_or(Ok(()), |refusal| Err(refusal.into()));
                 }
                 Written::Unclear => pause(turn).await,
             }
         }
         Err(Refusal::Unavailable)
     }
-
-    async fn write(&self, record: &GrantRecord, claim: &str) -> Result<Written, Refusal> {
-        let patch = json!([
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": record.resource_version},
-            {"op": "add", "path": "/status/redemptions", "value": record.allowance.made + 1},
-            {"op": "add", "path": "/status/claims", "value": claims(record, claim, self.clock.now())},
-        ]);
-        let patch = serde_json::from_value(patch).map_err(|_| Refusal::Failed)?;
-        let patch = Patch::<()>::Json(patch);
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let api: Api<Seen<AccessGrant>> = Api::namespaced(self.client.clone(), &record.namespace);
-        let call = api.patch_status(&record.name, &params, &patch);
-        match within(call).await {
-            Ok(Seen::Fits(grant)) => Ok(Written::Done(GrantRecord::of(&grant))),
-            // It was done, and what came back is not a grant: reading it back will tell.
-            Ok(Seen::Odd(_)) => Ok(Written::Unclear),
-            Err(error) if error.code() == Some(404) => Err(Refusal::UnknownGrant),
-            Err(error) if is_unclear(&error) => {
-                tracing::debug!(grant = record.name, namespace = record.namespace, %error, "Claim not recorded yet");
-                Ok(Written::Unclear)
-            }
-            Err(error) => {
-                tracing::warn!(grant = record.name, namespace = record.namespace, %error, "Claim refused by the API server");
-                Err(Refusal::Unavailable)
-            }
-        }
-    }
-
-    /// The grant as it is now; none where there is no telling now.
-    async fn read_back(&self, grant: &GrantRecord) -> Result<Option<GrantRecord>, Refusal> {
-        let api: Api<Seen<AccessGrant>> = Api::namespaced(self.client.clone(), &grant.namespace);
-        match within(api.get(&grant.name)).await {
-            Ok(live) if live.meta().uid.as_ref() != Some(&grant.uid) => Err(Refusal::UnknownGrant),
-            Ok(Seen::Fits(live)) => Ok(Some(GrantRecord::of(&live))),
-            Ok(Seen::Odd(_)) => Err(Refusal::CorruptGrant),
-            Err(error) if error.code() == Some(404) => Err(Refusal::UnknownGrant),
-            Err(error) => {
-                tracing::debug!(grant = grant.name, namespace = grant.namespace, %error, "Grant not read back");
-                Ok(None)
-            }
-        }
-    }
 }
 
-/// Whether a write may be made again: it met another one, or an API server that was not well, and may have been done.
-fn is_unclear(error: &CallServer) -> bool {
-    error
-        .code()
-        .is_none_or(|code| matches!(code, 409 | 429 | 500..))
+/// The claims that there is room for, each once, and why there is none for the others.
+fn sift(
+    waiting: &[Waiting],
+    allowance: Allowance,
+    now: Timestamp,
+) -> (Vec<String>, Option<offer::Refusal>) {
+    let mut claims: Vec<String> = Vec::new();
+    let mut refusal = None;
+    for one in waiting {
+        if claims.contains(&one.claim) {
+            continue;
+        }
+        match allowance.after(claims.len()).refusal(now) {
+            None => claims.push(one.claim.clone()),
+            refused => refusal = refused,
+        }
+    }
+    (claims, refusal)
 }
 
-/// The claims with a new one at the end: the newest, and none older than an hour.
-fn claims(record: &GrantRecord, claim: &str, now: Timestamp) -> Vec<Claim> {
-    let is_recent = |claim: &&Claim| {
-        claim
-            .time
-            .parse::<Timestamp>()
-            .is_ok_and(|time| now.duration_since(time) < MEMORY)
-    };
-    let mut claims: Vec<Claim> = record.claims.iter().filter(is_recent).cloned().collect();
-    claims.push(Claim {
-        hash: claim.to_owned(),
-        time: now.to_string(),
-    });
-    let surplus = claims.len().saturating_sub(CLAIMS);
-    claims.drain(..surplus);
-    claims
+/// Tells those whose claims were recorded as the ones that come after the first `made`. Who came twice with one claim was
+/// counted once.
+fn tell(waiting: &mut Vec<Waiting>, claims: &[String], made: i64) {
+    for (claim, count) in claims.iter().zip(made + 1..) {
+        let mut recorded = Recorded::New(count);
+        for one in waiting.extract_if(.., |one| one.claim == *claim) {
+            one.tell(Ok(recorded));
+            recorded = Recorded::Repeated;
+        }
+    }
 }
 
 /// Longer each time, and never as long as somebody else's.
@@ -240,62 +260,57 @@ async fn pause(turn: u32) {
 
 #[cfg(test)]
 mod tests {
-    use spanwire_plan::offer::Allowance;
-
     use super::*;
 
-    fn record(claims: Vec<Claim>) -> GrantRecord {
-        GrantRecord {
-            namespace: "n".to_owned(),
-            name: "g".to_owned(),
-            uid: "u".to_owned(),
-            resource_version: "1".to_owned(),
-            issuer: None,
-            allowance: Allowance {
-                allowed: 1000,
-                made: 0,
-                end: None,
-            },
-            claims,
-        }
+    const ALLOWANCE: Allowance = Allowance {
+        allowed: 5,
+        made: 3,
+        end: Some(Timestamp::MAX),
+    };
+
+    fn enter(page: &Page, claims: &[&str]) -> Vec<oneshot::Receiver<Result<Recorded, Refusal>>> {
+        claims.iter().map(|claim| page.enter(claim)).collect()
     }
 
     #[test]
-    fn the_newest_claims_are_kept_for_an_hour() {
-        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let claim = |hash: &str, time: &str| Claim {
-            hash: hash.to_owned(),
-            time: time.to_owned(),
-        };
-        let known = vec![
-            claim("old", "2026-01-01T10:59:59Z"),
-            claim("junk", "yesterday"),
-            claim("recent", "2026-01-01T11:00:01Z"),
-            claim("ahead", "2027-01-01T11:00:01Z"),
-        ];
-        let kept = claims(&record(known), "new", now);
-        let hashes: Vec<&str> = kept.iter().map(|claim| claim.hash.as_str()).collect();
-        assert_eq!(hashes, ["recent", "ahead", "new"]);
-        assert_eq!(kept[2].time, "2026-01-01T12:00:00Z");
-
-        let many = (0..300)
-            .map(|n| claim(&n.to_string(), "2026-01-01T11:30:00Z"))
+    fn a_batch_is_as_large_as_what_is_left_and_counts_each_claim_once() {
+        let page = Page::default();
+        let heard = enter(&page, &["a", "b", "a", "c"]);
+        let mut waiting = page.next();
+        let (claims, refusal) = sift(&waiting, ALLOWANCE, Timestamp::UNIX_EPOCH);
+        assert_eq!(claims, ["a", "b"]);
+        assert!(matches!(refusal, Some(offer::Refusal::UsedUp(_))));
+        tell(&mut waiting, &claims, ALLOWANCE.made);
+        assert_eq!(waiting.len(), 1);
+        let answers: Vec<_> = heard
+            .into_iter()
+            .map(|mut one| one.try_recv().ok())
             .collect();
-        let kept = claims(&record(many), "new", now);
-        assert_eq!(kept.len(), 256);
-        assert_eq!(
-            (kept[0].hash.as_str(), kept[255].hash.as_str()),
-            ("45", "new")
-        );
+        let told =
+            [Recorded::New(4), Recorded::New(5), Recorded::Repeated].map(|one| Some(Ok(one)));
+        assert_eq!(answers, [&told[..], &[None]].concat());
+    }
+
+    #[test]
+    fn who_has_gone_is_not_counted_and_a_crowd_is_recorded_in_parts() {
+        let page = Page::default();
+        let names: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut heard = enter(&page, &names);
+        drop(heard.remove(0));
+        let batches: Vec<Vec<Waiting>> = (0..3).map(|_| page.next()).collect();
+        let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
+        assert_eq!(sizes, [BATCH, 99 - BATCH, 0]);
+        assert_eq!(batches[0][0].claim, "1");
     }
 
     #[tokio::test]
     async fn a_page_lives_as_long_as_somebody_uses_it() {
         let ledgers = Ledgers::default();
         let (one, other) = (ledgers.open("u"), ledgers.open("u"));
-        *one.0.lock().await = Some(record(Vec::new()));
+        let _heard = one.enter("a");
         drop(one);
-        assert!(other.0.lock().await.is_some());
+        assert_eq!(other.next().len(), 1);
         drop(other);
         assert!(ledgers.pages().is_empty());
     }

@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 
+use crate::bucket::Bucket;
+
 /// Wrong tries of one address: this many at once …
 const SOURCE_BURST: f64 = 20.0;
 /// … and this many a second.
@@ -32,15 +34,6 @@ struct Buckets {
     others: Bucket,
     wrong: Bucket,
     grants: Bucket,
-}
-
-/// A bucket of tokens that fills up by itself.
-#[derive(Clone, Copy)]
-struct Bucket {
-    capacity: f64,
-    rate: f64,
-    level: f64,
-    since: Instant,
 }
 
 impl Default for Limits {
@@ -88,37 +81,6 @@ impl Buckets {
         self.by_source
             .entry(source)
             .or_insert_with(|| Bucket::new(SOURCE_BURST, SOURCE_RATE, now))
-    }
-}
-
-impl Bucket {
-    fn new(capacity: f64, rate: f64, since: Instant) -> Self {
-        Self {
-            capacity,
-            rate,
-            level: capacity,
-            since,
-        }
-    }
-
-    fn level(&self, now: Instant) -> f64 {
-        let gained = now.saturating_duration_since(self.since).as_secs_f64() * self.rate;
-        self.capacity.min(self.level + gained)
-    }
-
-    fn is_full(&self, now: Instant) -> bool {
-        self.level(now) >= self.capacity
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        let level = self.level(now);
-        self.since = now;
-        if level < 1.0 {
-            self.level = level;
-            return false;
-        }
-        self.level = level - 1.0;
-        true
     }
 }
 

@@ -4,21 +4,18 @@
 //! grant nothing.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::SignedDuration;
-use kube::Api;
 use sha2::{Digest, Sha256};
-use spanwire_plan::offer::Offer;
 use spanwire_plan::plan::Event;
 use subtle::ConstantTimeEq;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::ledger::Recorded;
 use super::request::is_name;
-use super::{Answer, GrantRecord, Refusal, Request, Server, answer};
-use crate::error::within;
-use crate::pki::{self, Credential, MakeCredential, Signer};
+use super::{Answer, GrantRecord, Granted, Refusal, Request, Server, answer};
+use crate::pki::{self, Authority, Credential, MakeCredential};
 use crate::text;
 
 /// How far a certificate's start is dated back, for clocks that run behind (`design.md` §5).
@@ -30,7 +27,8 @@ impl Server {
         source: IpAddr,
         request: &Request,
     ) -> Result<Answer, Refusal> {
-        let (grant, offer) = self.authenticate(source, request)?;
+        let granted = self.authenticate(source, request)?;
+        let grant = &granted.grant;
         let name = request.name.as_deref().unwrap_or(&grant.name);
         if !is_name(name) {
             return Err(Refusal::BadHeader("name"));
@@ -45,20 +43,17 @@ impl Server {
             return Err(if is_excessive {
                 Refusal::TooMany
             } else {
-                self.refused(&grant, refusal.into())
+                self.refused(grant, refusal.into())
             });
         }
         if !self.limits.may_redeem() {
             return Err(Refusal::TooMany);
         }
-        let Some(offer) = offer else {
-            return Err(Refusal::NoSite(grant.namespace));
-        };
-        let body = self.make(&grant, &offer, name, subject).await?;
+        let body = self.make(&granted, name, subject).await?;
         let recorded = self
-            .record(&grant, &claim)
+            .record(grant, &claim)
             .await
-            .map_err(|refusal| self.refused(&grant, refusal))?;
+            .map_err(|refusal| self.refused(grant, refusal))?;
         if let Recorded::New(count) = recorded {
             let allowed = grant.allowance.allowed;
             tracing::info!(
@@ -72,7 +67,7 @@ impl Server {
             let note = format!("redeemed as \"{name}\", {count} of {allowed}");
             let reason = "Redeemed".to_owned();
             (self.directory.announce)(
-                &grant,
+                grant,
                 Event {
                     warning: false,
                     reason,
@@ -86,13 +81,13 @@ impl Server {
         })
     }
 
-    /// The grant that the request names and the offer of its site, if it knows the grant's code. A grant that does not
-    /// exist is compared like one that does; a try too many is told so, whatever it was.
+    /// The grant that the request names, if it knows the grant's code. A grant that does not exist is compared like one
+    /// that does; a try too many is told so, whatever it was.
     pub(super) fn authenticate(
         &self,
         source: IpAddr,
         request: &Request,
-    ) -> Result<(GrantRecord, Option<Offer>), Refusal> {
+    ) -> Result<Granted, Refusal> {
         let shown = Sha256::digest(&*request.code);
         let (wanted, is_known) = (self.directory.code)(&request.grant);
         let is_right = shown.as_slice().ct_eq(&wanted) & is_known;
@@ -113,19 +108,26 @@ impl Server {
     /// The whole answer, in memory.
     async fn make(
         &self,
-        grant: &GrantRecord,
-        offer: &Offer,
+        granted: &Granted,
         name: &str,
         subject: &str,
     ) -> Result<Zeroizing<String>, Refusal> {
+        let grant = &granted.grant;
+        let Some(offer) = &granted.offer else {
+            return Err(Refusal::NoSite(grant.namespace.clone()));
+        };
         let links = offer.links(name)?;
         // A claim would be spent on what cannot be made.
         if !links.iter().all(|link| is_name(&link.name)) {
             return Err(Refusal::BadHeader("name"));
         }
         let issuer = offer.issuer(grant.issuer.as_deref());
-        let signer = self.signer(&grant.namespace, issuer).await?;
-        let credential = self.credential(subject, signer).await.map_err(|error| {
+        if issuer.is_empty() {
+            return Err(Refusal::NoIssuer);
+        }
+        let revision = granted.issuer_revision.as_deref();
+        let authority = self.signers.get(&grant.namespace, issuer, revision).await?;
+        let credential = self.credential(subject, authority).await.map_err(|error| {
             let (grant, namespace) = (&grant.name, &grant.namespace);
             tracing::warn!(grant, namespace, issuer, %error, "Could not make a credential");
             match error {
@@ -138,30 +140,11 @@ impl Server {
         answer::yaml(name, &credential, links)
     }
 
-    async fn signer(&self, namespace: &str, issuer: &str) -> Result<Signer, Refusal> {
-        if issuer.is_empty() {
-            return Err(Refusal::NoIssuer);
-        }
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let mut secret = match within(api.get(issuer)).await {
-            Ok(secret) => secret,
-            Err(error) if error.code() == Some(404) => return Err(Refusal::NoIssuer),
-            Err(error) => {
-                tracing::debug!(secret = issuer, namespace, %error, "Could not read the CA");
-                return Err(Refusal::Unavailable);
-            }
-        };
-        let signer = Signer::from_secret(&secret);
-        for bytes in secret.data.iter_mut().flat_map(|data| data.values_mut()) {
-            bytes.0.zeroize();
-        }
-        signer.map_err(|error| {
-            tracing::warn!(secret = issuer, namespace, %error, "The CA cannot sign");
-            Refusal::NoIssuer
-        })
-    }
-
-    async fn credential(&self, subject: &str, signer: Signer) -> Result<Credential, MakeAnswer> {
+    async fn credential(
+        &self,
+        subject: &str,
+        authority: Arc<Authority>,
+    ) -> Result<Credential, MakeAnswer> {
         let _place = self.makers.acquire().await?;
         let subject = subject.to_owned();
         let now = self.clock.now();
@@ -172,7 +155,7 @@ impl Server {
             let (Ok(start), Ok(end)) = (start, end) else {
                 return Err(MakeCredential::WriteTime(now));
             };
-            pki::client_credential(&subject, &signer, start, end, terms.rsa)
+            pki::client_credential(&subject, &authority, start, end, terms.rsa)
         });
         Ok(made.await??)
     }

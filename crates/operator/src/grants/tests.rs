@@ -154,6 +154,11 @@ impl Cluster {
         };
         let (code, grant) = (known.clone(), known);
         let (site, events) = (self.site.clone(), self.events.clone());
+        let api = self.api.clone();
+        let revision = move |issuer: &str| {
+            let secret = api.get(&CA.replace("skupper-site-ca", issuer))?;
+            Some(secret["metadata"]["resourceVersion"].as_str()?.to_owned())
+        };
         let directory = Directory {
             code: Arc::new(move |uid| {
                 let code = code(uid).and_then(|grant| grant.status?.code);
@@ -162,8 +167,17 @@ impl Cluster {
             }),
             grant: Arc::new(move |uid| {
                 let offer = site.lock().unwrap().clone();
-                Some((GrantRecord::of(&grant(uid)?), offer))
+                let grant = grant(uid)?;
+                let issuer = offer
+                    .as_ref()
+                    .map(|offer| offer.issuer(grant.spec.issuer.as_deref()));
+                Some(Granted {
+                    issuer_revision: issuer.and_then(&revision),
+                    grant: GrantRecord::of(&grant),
+                    offer,
+                })
             }),
+            told: Arc::new(|_| Map::new()),
             announce: Arc::new(move |_, event| events.lock().unwrap().push(event.reason)),
         };
         self.server_with(directory)

@@ -41,8 +41,8 @@ pub enum ReadSigner {
     BeAuthority,
 }
 
-/// A CA, ready to sign.
-pub(super) struct Authority {
+/// A CA, ready to sign. Its key is wiped when it is dropped.
+pub struct Authority {
     /// The CA's own certificate.
     pub(super) certificate: CertificateDer<'static>,
     key: Zeroizing<KeyPair>,
@@ -72,7 +72,8 @@ impl Signer {
         })
     }
 
-    pub(super) fn issuer(&self) -> Result<Authority, ReadSigner> {
+    /// The CA, if it can sign.
+    pub fn authority(&self) -> Result<Authority, ReadSigner> {
         let pair = facts::pair(None, self.certificate.as_bytes(), self.key.as_bytes());
         if let Some(error) = pair.key_error {
             return Err(ReadSigner::MatchKey(error));

@@ -37,7 +37,7 @@ pub fn succeed(
     if order.signer.is_some() || signer.is_some() {
         return Err(MakeCredential::MatchSigner);
     }
-    let old = before.issuer()?;
+    let old = before.authority()?;
     let subject = Subject::of(order);
     let (key, certificate) = authority(&subject, order.rsa)?;
     let between = kept(
@@ -68,7 +68,7 @@ fn surrounded(
     let own = pem::certificate(own);
     let (between, roots) = match signer {
         Some(signer) => {
-            let issuer = signer.issuer()?;
+            let issuer = signer.authority()?;
             (issuer.intermediates, issuer.roots)
         }
         // A CA hands on its own root.
@@ -104,7 +104,7 @@ fn own_root(ca: &Signer) -> Result<String, ReadSigner> {
         roots: String::new(),
         key: ca.key.clone(),
     };
-    Ok(alone.issuer()?.roots)
+    Ok(alone.authority()?.roots)
 }
 
 /// Whether whoever trusts the old roots can follow the bridge.

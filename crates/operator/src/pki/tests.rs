@@ -222,8 +222,14 @@ fn an_ip_address_among_the_dns_names_disturbs_no_verifier() {
 #[test]
 fn a_redeemed_credential_only_dials() {
     let ca = our_ca();
-    let credential =
-        client_credential("site", &signer(&ca), at(NOW - 600), at(NOW + YEAR), false).unwrap();
+    let credential = client_credential(
+        "site",
+        &signer(&ca).authority().unwrap(),
+        at(NOW - 600),
+        at(NOW + YEAR),
+        false,
+    )
+    .unwrap();
     as_client(&credential).unwrap();
     let leaf = &facts_of(&credential.certificate)[0];
     assert!(leaf.client && !leaf.server);

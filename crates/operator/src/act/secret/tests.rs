@@ -159,7 +159,7 @@ impl Bench {
     fn redeemed(&self) -> Credential {
         let ca = Signer::from_secret(&self.secret("ca").unwrap()).unwrap();
         let end = self.now + SignedDuration::from_secs(self.config.leaf_seconds);
-        client_credential("remote", &ca, self.now, end, false).unwrap()
+        client_credential("remote", &ca.authority().unwrap(), self.now, end, false).unwrap()
     }
 
     /// Whether a leaf and a remote site verify each other.

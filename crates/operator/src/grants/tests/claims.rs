@@ -1,6 +1,7 @@
 //! Is a claim counted once, and nothing else?
 
 use super::*;
+use crate::grants::ledger::Recorded;
 
 #[tokio::test]
 async fn a_right_code_gets_a_credential_and_a_link() {
@@ -95,6 +96,39 @@ async fn never_more_than_n() {
         assert_eq!(refusal, Refusal::UsedUp);
     }
     assert_eq!(cluster.counted(), 3);
+}
+
+#[tokio::test]
+async fn who_waits_is_recorded_with_the_others_in_one_write() {
+    let cluster = Cluster::new(20);
+    let server = cluster.server();
+    let grant: AccessGrant = serde_json::from_value(cluster.api.get(GRANT).unwrap()).unwrap();
+    let grant = GrantRecord::of(&grant);
+    // The first does not wait; of the others two are one, and nine come too late.
+    let claims: Vec<String> = (0..30).map(|n: usize| n.min(28).to_string()).collect();
+    let answers = join_all(claims.iter().map(|claim| server.record(&grant, claim))).await;
+    assert_eq!(cluster.api.count("PATCH", "g/status"), 2);
+    assert_eq!(cluster.counted(), 20);
+    let count = |wanted: Result<Recorded, Refusal>| {
+        answers.iter().filter(|answer| **answer == wanted).count()
+    };
+    for n in 1..=20 {
+        assert_eq!(count(Ok(Recorded::New(n))), 1);
+    }
+    assert_eq!(count(Err(Refusal::UsedUp)), 10);
+
+    // Whoever has the turn gives up, and the others take it.
+    let cluster = Cluster::new(5);
+    let server = cluster.server();
+    cluster.api.fault(|call| match call.before {
+        0 => Fault::Hang,
+        _ => Fault::None,
+    });
+    let impatient = timeout(Duration::from_millis(50), server.record(&grant, "0"));
+    let patient = ["1", "2"].map(|claim| server.record(&grant, claim));
+    let (gone, answers) = futures::join!(impatient, join_all(patient));
+    assert!(gone.is_err());
+    assert_eq!(answers, [Ok(Recorded::New(1)), Ok(Recorded::New(2))]);
 }
 
 #[tokio::test]

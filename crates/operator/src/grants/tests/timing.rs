@@ -128,6 +128,7 @@ async fn the_time_of_a_refusal_tells_nothing() {
     let directory = Directory {
         code: Arc::new(move |uid| codes.digest(uid)),
         grant: Arc::new(|_| None),
+        told: Arc::new(|_| Map::new()),
         announce: Arc::new(|_, _| {}),
     };
     let server = Cluster::new(1).server_with(directory);

@@ -79,8 +79,14 @@ fn whoever_trusts_either_ca_believes_what_the_new_one_signs() {
     assert_eq!(ders(&leaf.ca), ders(&new.ca));
     assert_eq!(ders(&leaf.certificate)[1..], ders(&new.certificate)[1..]);
     let start = at(NOW - 600);
-    let redeemed =
-        client_credential("remote", &signer(&new), start, at(NOW + YEAR), false).unwrap();
+    let redeemed = client_credential(
+        "remote",
+        &signer(&new).authority().unwrap(),
+        start,
+        at(NOW + YEAR),
+        false,
+    )
+    .unwrap();
     for trusted in [&old.certificate, &new.ca, &facts_pem(&new, 0)] {
         as_server(&trusting(&leaf, trusted), "a.example").unwrap();
         as_client(&trusting(&redeemed, trusted)).unwrap();
