@@ -92,13 +92,14 @@ fn directory(
     let grant = {
         let (stores, config) = (stores.clone(), config.clone());
         move |uid: &str| {
-            let world = stores.world(&stores.codes.namespace_of_grant(uid)?);
+            let (namespace, name) = stores.codes.place_of_grant(uid)?;
+            let world = stores.world(&namespace);
             let env = Env {
                 now: clock.now(),
                 nonce: 0,
                 config: &config,
             };
-            let (grant, offer) = granted(uid, &world, &env)?;
+            let (grant, offer) = granted((&name, uid), &world, &env)?;
             let issuer = offer
                 .as_ref()
                 .map(|offer| offer.issuer(grant.spec.issuer.as_deref()));

@@ -21,7 +21,7 @@ use spanwire_plan::kinds::Changed;
 use spanwire_plan::offer::grant_server_address;
 use spanwire_plan::plan::ObjectKind;
 use spanwire_plan::world::{Attempt, GrantServer, Named, Objects};
-use spanwire_plan::{Seen, World, names};
+use spanwire_plan::{Kind, Seen, World, names};
 
 pub use bells::{Bells, Queue, Queues};
 pub use bodies::{Facts, GrantCredentials, Reader};
@@ -70,10 +70,13 @@ pub trait Stored: Named + Clone + Send + Sync + 'static {
 
     /// The same, to change it.
     fn objects(world: &mut World) -> &mut Objects<Self>;
+
+    /// The Secrets and ConfigMaps whose content it depends on.
+    fn references(&self) -> Vec<Kept>;
 }
 
 macro_rules! stored {
-    ($($type:ty, $kind:ident, $field:ident;)*) => {$(
+    ($($type:ty, $kind:ident, $field:ident, $references:expr;)*) => {$(
         impl Stored for $type {
             const KIND: ObjectKind = ObjectKind::$kind;
 
@@ -84,25 +87,38 @@ macro_rules! stored {
             fn objects(world: &mut World) -> &mut Objects<Self> {
                 &mut world.$field
             }
+
+            fn references(&self) -> Vec<Kept> {
+                let references: fn(&Self) -> Vec<Kept> = $references;
+                references(self)
+            }
         }
     )*};
 }
 
 stored! {
-    Seen<Site>, Site, sites;
-    Seen<Link>, Link, links;
-    Seen<RouterAccess>, RouterAccess, router_accesses;
-    Seen<SecuredAccess>, SecuredAccess, secured_accesses;
-    Seen<Certificate>, Certificate, certificates;
-    Seen<AccessGrant>, AccessGrant, access_grants;
-    Seen<AccessToken>, AccessToken, access_tokens;
-    k8s_openapi::api::core::v1::Service, Service, services;
-    k8s_openapi::api::core::v1::ServiceAccount, ServiceAccount, service_accounts;
-    k8s_openapi::api::rbac::v1::Role, Role, roles;
-    k8s_openapi::api::rbac::v1::RoleBinding, RoleBinding, role_bindings;
-    k8s_openapi::api::apps::v1::Deployment, Deployment, deployments;
-    kube::core::PartialObjectMeta<k8s_openapi::api::apps::v1::ReplicaSet>, ReplicaSet, replica_sets;
-    k8s_openapi::api::core::v1::Pod, Pod, pods;
+    Seen<Site>, Site, sites, of_fitting;
+    Seen<Link>, Link, links, of_fitting;
+    Seen<RouterAccess>, RouterAccess, router_accesses, of_fitting;
+    Seen<SecuredAccess>, SecuredAccess, secured_accesses, of_fitting;
+    Seen<Certificate>, Certificate, certificates, of_fitting;
+    Seen<AccessGrant>, AccessGrant, access_grants, of_fitting;
+    Seen<AccessToken>, AccessToken, access_tokens, of_fitting;
+    k8s_openapi::api::core::v1::Service, Service, services, none;
+    k8s_openapi::api::core::v1::ServiceAccount, ServiceAccount, service_accounts, none;
+    k8s_openapi::api::rbac::v1::Role, Role, roles, none;
+    k8s_openapi::api::rbac::v1::RoleBinding, RoleBinding, role_bindings, none;
+    k8s_openapi::api::apps::v1::Deployment, Deployment, deployments, Kind::references;
+    kube::core::PartialObjectMeta<k8s_openapi::api::apps::v1::ReplicaSet>, ReplicaSet, replica_sets, none;
+    k8s_openapi::api::core::v1::Pod, Pod, pods, none;
+}
+
+fn of_fitting<K: Kind>(seen: &Seen<K>) -> Vec<Kept> {
+    seen.fits().map(Kind::references).unwrap_or_default()
+}
+
+fn none<K>(_: &K) -> Vec<Kept> {
+    Vec::new()
 }
 
 impl Stores {

@@ -58,15 +58,16 @@ pub enum Refusal {
     NoEndpoint,
 }
 
-/// The grant with this uid, and the offer of its site; none also where this operator does not control the namespace.
+/// The grant of this name and uid, and the offer of its site; none also where this operator does not control the
+/// namespace.
 pub fn granted<'a>(
-    uid: &str,
+    (name, uid): (&str, &str),
     world: &'a World,
     env: &Env<'_>,
 ) -> Option<(&'a AccessGrant, Option<Offer>)> {
-    let mut grants = world.access_grants.fitting();
-    let grant = grants.find(|grant| grant.metadata.uid.as_deref() == Some(uid))?;
-    controls(world, env).then(|| (grant, offer(world)))
+    let grant = world.access_grants.get(name)?.fits()?;
+    let is_it = grant.metadata.uid.as_deref() == Some(uid);
+    (is_it && controls(world, env)).then(|| (grant, offer(world)))
 }
 
 /// The fields of its status by which a grant whose redemptions were just counted tells what is true then, so that the
@@ -257,19 +258,19 @@ mod tests {
             config: &config,
         };
         let ours = world(json!([]));
-        let (grant, offered) = granted("grant-uid", &ours, &env).unwrap();
+        let (grant, offered) = granted(("g", "grant-uid"), &ours, &env).unwrap();
         assert_eq!(grant.metadata.name.as_deref(), Some("g"));
         assert_eq!(offered, offer(&ours));
         assert!(offered.is_some());
-        assert_eq!(granted("another", &ours, &env), None);
+        assert_eq!(granted(("g", "another"), &ours, &env), None);
         let siteless = World {
             sites: Objects::default(),
             ..ours
         };
-        let (_, offered) = granted("grant-uid", &siteless, &env).unwrap();
+        let (_, offered) = granted(("g", "grant-uid"), &siteless, &env).unwrap();
         assert_eq!(offered, None);
         let theirs = json!([{"metadata": {"name": "skupper"}, "controller": "elsewhere/another"}]);
-        assert_eq!(granted("grant-uid", &world(theirs), &env), None);
+        assert_eq!(granted(("g", "grant-uid"), &world(theirs), &env), None);
     }
 
     #[test]

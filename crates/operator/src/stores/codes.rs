@@ -17,8 +17,8 @@ pub struct Codes {
 
 #[derive(Default)]
 struct Known {
-    /// Grant → namespace.
-    grants: HashMap<String, String>,
+    /// Grant → namespace and name.
+    grants: HashMap<String, (String, String)>,
     /// Token → namespace.
     tokens: HashMap<String, String>,
     digests: Digests,
@@ -100,9 +100,11 @@ impl Codes {
                 .insert(&uid, Sha256::digest(code.as_bytes()).into()),
             None => known.digests.remove(&uid),
         }
-        known
-            .grants
-            .insert(uid, metadata.namespace.clone().unwrap_or_default());
+        let place = (
+            metadata.namespace.clone().unwrap_or_default(),
+            metadata.name.clone().unwrap_or_default(),
+        );
+        known.grants.insert(uid, place);
     }
 
     /// Takes the code out of a token on its way into the stores.
@@ -131,8 +133,8 @@ impl Codes {
         self.lock().digests.get(uid)
     }
 
-    /// The namespace of the grant with this uid.
-    pub fn namespace_of_grant(&self, uid: &str) -> Option<String> {
+    /// Namespace and name of the grant with this uid.
+    pub fn place_of_grant(&self, uid: &str) -> Option<(String, String)> {
         self.lock().grants.get(uid).cloned()
     }
 

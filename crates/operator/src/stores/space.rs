@@ -92,7 +92,12 @@ impl Space {
         let gone = known
             .and_then(|known| known.uid.clone())
             .filter(|uid| metadata.uid.as_ref() != Some(uid));
+        let before = K::of(&self.world).get(&name).map(Stored::references);
+        let after = object.references();
         K::objects(Arc::make_mut(&mut self.world)).insert(object);
+        if before == Some(after) {
+            return self.news(gone);
+        }
         self.changed(gone)
     }
 
@@ -208,10 +213,17 @@ impl Space {
             }
         }
         Errand {
+            reads,
+            ..self.news(gone)
+        }
+    }
+
+    fn news(&mut self, gone: Option<String>) -> Errand {
+        Errand {
             is_news: true,
             gone,
-            reads,
             woken: self.quiet(),
+            ..Errand::default()
         }
     }
 
