@@ -12,6 +12,10 @@ use spanwire_e2e::{bed, command, scene, skip, workspace};
 use super::count::Count;
 use super::{Args, WITHIN, cargo};
 
+/// How many tests of the shell tier run at the same time, on however few processors: most of the time they wait for
+/// timers and sockets.
+const SHELL_THREADS: &str = "8";
+
 /// A call of `cargo test`.
 #[derive(Debug)]
 pub(super) struct Batch {
@@ -80,6 +84,9 @@ impl Batch {
             .env(skip::VARIABLE, &skips)
             // An error says what was attempted; where it was made is of no use to who reads it.
             .env("RUST_LIB_BACKTRACE", "0");
+        if self.tier == "shell" {
+            cargo.env("RUST_TEST_THREADS", SHELL_THREADS);
+        }
         if let Some(file) = bed {
             cargo.env(bed::VARIABLE, file);
         }
