@@ -119,6 +119,7 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         let door = Door {
             client: client.clone(),
             stores: stores.clone(),
+            health: health.clone(),
             config: config.clone(),
             clock,
             publisher: publisher.clone(),

@@ -30,6 +30,9 @@ impl Server {
         source: IpAddr,
         request: &Request,
     ) -> Result<Answer, Refusal> {
+        if !(self.directory.is_complete)() {
+            return Err(Refusal::Unavailable);
+        }
         let (grant, offer) = self.authenticate(source, request)?;
         let name = request.name.as_deref().unwrap_or(&grant.name);
         if !is_name(name) {

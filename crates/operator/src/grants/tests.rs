@@ -148,13 +148,21 @@ impl Cluster {
         &self,
         grant: impl Fn() -> Option<Value> + Clone + Send + Sync + 'static,
     ) -> Arc<Server> {
+        self.server_with(self.directory(grant))
+    }
+
+    fn directory(
+        &self,
+        grant: impl Fn() -> Option<Value> + Clone + Send + Sync + 'static,
+    ) -> Directory {
         let known = move |uid: &str| -> Option<AccessGrant> {
             let grant: AccessGrant = serde_json::from_value(grant()?).unwrap();
             (grant.metadata.uid.as_deref() == Some(uid)).then_some(grant)
         };
         let (code, grant) = (known.clone(), known);
         let (site, events) = (self.site.clone(), self.events.clone());
-        let directory = Directory {
+        Directory {
+            is_complete: Arc::new(|| true),
             code: Arc::new(move |uid| {
                 let code = code(uid).and_then(|grant| grant.status?.code);
                 let is_known = u8::from(code.is_some()).into();
@@ -165,8 +173,7 @@ impl Cluster {
                 Some((GrantRecord::of(&grant(uid)?), offer))
             }),
             announce: Arc::new(move |_, event| events.lock().unwrap().push(event.reason)),
-        };
-        self.server_with(directory)
+        }
     }
 
     fn server_with(&self, directory: Directory) -> Arc<Server> {

@@ -70,6 +70,11 @@ impl Health {
         }
     }
 
+    /// Whether nothing is missing any more.
+    pub fn is_complete(&self) -> bool {
+        self.state().held.is_empty()
+    }
+
     /// Whether the operator can be counted on, or why not.
     pub fn readiness(&self) -> Result<(), String> {
         let held = {
@@ -117,7 +122,9 @@ mod tests {
         drop(one);
         drop(last);
         assert_eq!(health.readiness(), Err("a".to_owned()));
+        assert!(!health.is_complete());
         drop(other);
+        assert!(health.is_complete());
         assert_eq!(health.readiness(), Ok(()));
     }
 
