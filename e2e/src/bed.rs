@@ -123,7 +123,12 @@ pub fn furnish(cluster: &Cluster, archives: &[images::Archive]) -> Result<()> {
 
 /// A cluster of this test program's own, with the operator in it.
 pub fn own() -> Result<Cluster> {
-    let (cluster, programs) = empty(true, Profile::Bed)?;
+    let wanted = Wanted {
+        has_node: true,
+        has_definitions: true,
+        ..Wanted::default()
+    };
+    let (cluster, programs) = start(wanted, Profile::Bed)?;
     let archives = [
         images::spanwire(&programs, cluster.dir())?,
         images::router(&programs, cluster.dir())?,
@@ -136,7 +141,11 @@ pub fn own() -> Result<Cluster> {
 /// A control plane of this test program's own, with all that an operator needs which runs outside of it; and the folder
 /// of our programs.
 pub fn without_operator(profile: Profile) -> Result<(Cluster, PathBuf)> {
-    let (cluster, programs) = empty(false, profile)?;
+    let wanted = Wanted {
+        has_definitions: true,
+        ..Wanted::default()
+    };
+    let (cluster, programs) = start(wanted, profile)?;
     let settings = Settings {
         replicas: Some(0),
         ..Settings::default()
@@ -146,7 +155,12 @@ pub fn without_operator(profile: Profile) -> Result<(Cluster, PathBuf)> {
     Ok((cluster, programs))
 }
 
-fn empty(has_node: bool, profile: Profile) -> Result<(Cluster, PathBuf)> {
+/// A control plane of this test program's own that has never heard of us; and the folder of our programs.
+pub fn bare(profile: Profile) -> Result<(Cluster, PathBuf)> {
+    start(Wanted::default(), profile)
+}
+
+fn start(wanted: Wanted<'_>, profile: Profile) -> Result<(Cluster, PathBuf)> {
     let say: Say<'_> = &|_| ();
     tools::prepare(Install::Refused, say)?;
     let binaries: Binaries = binaries::control_plane(say)?;
@@ -154,9 +168,7 @@ fn empty(has_node: bool, profile: Profile) -> Result<(Cluster, PathBuf)> {
     let name = own_name();
     let wanted = Wanted {
         name: &name,
-        has_node,
-        has_definitions: true,
-        emulated_version: None,
+        ..wanted
     };
     Ok((Cluster::start(&binaries, wanted, say)?, programs))
 }

@@ -20,7 +20,7 @@ use crate::{Say, images, install, interrupt, node, wait, workspace};
 const NODE_WITHIN: Duration = Duration::from_mins(3);
 
 /// What kind of cluster is wanted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
     /// Names the folder `target/<name>`.
     pub name: &'a str,

@@ -1,6 +1,6 @@
 //! Where does an HTTP/1.1 message end? As much of the protocol as the tests' own ends of a connection need.
 
-use std::io::{Read, Write as _};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,10 +17,10 @@ pub struct Said {
 }
 
 /// Sends a request, and hears the answer.
-pub(crate) fn exchange(line: &mut Line, request: &str) -> Result<Said> {
-    line.write_all(request.as_bytes())?;
-    line.flush()?;
-    let (head, body) = receive(line)?;
+pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> Result<Said> {
+    stream.write_all(request.as_bytes())?;
+    stream.flush()?;
+    let (head, body) = receive(stream)?;
     let status = head.split(' ').nth(1).context("no status")?.parse()?;
     Ok(Said { status, body })
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::kubectl::Kubectl;
@@ -13,6 +13,8 @@ use crate::{interrupt, wait, workspace};
 pub const NAMESPACE: &str = "spanwire";
 /// The operator's Deployment.
 pub const DEPLOYMENT: &str = "spanwire-controller";
+/// What picks the operator's pods.
+pub const SELECTOR: &str = "--selector=app.kubernetes.io/name=spanwire-controller";
 const READY_WITHIN: Duration = Duration::from_mins(3);
 
 /// What is put into the manifests of `config/default`.
@@ -69,19 +71,59 @@ fn await_ready(kubectl: &Kubectl) -> Result<()> {
     if ready.is_ok() || interrupt::is_asked() {
         return ready.map(drop);
     }
-    let selector = format!("--selector=app.kubernetes.io/name={DEPLOYMENT}");
     let mut said = String::new();
     for args in [
         ["get", "pods", "--output=wide"],
         ["logs", "--tail=20", "--prefix"],
     ] {
         let answer = kubectl.attempt(
-            &[&args[..], &["--namespace", NAMESPACE, &selector]].concat(),
+            &[&args[..], &["--namespace", NAMESPACE, SELECTOR]].concat(),
             None,
         )?;
         said.extend([answer.stdout, answer.stderr]);
     }
     ready.map(drop).with_context(|| said.trim().to_owned())
+}
+
+/// Has so many operators run, and waits until they are ready and all others gone.
+pub fn scale(kubectl: &Kubectl, replicas: usize) -> Result<()> {
+    let wanted = format!("--replicas={replicas}");
+    kubectl.run(&[
+        "scale",
+        "deployment",
+        DEPLOYMENT,
+        &wanted,
+        "--namespace",
+        NAMESPACE,
+    ])?;
+    settled(kubectl, replicas)
+}
+
+/// Replaces every operator by a new one, as a person would, and waits until the new ones are ready and the old ones gone.
+pub fn restart(kubectl: &Kubectl) -> Result<()> {
+    let deployment = format!("deployment/{DEPLOYMENT}");
+    let before = pods(kubectl)?;
+    kubectl.run(&["rollout", "restart", &deployment, "--namespace", NAMESPACE])?;
+    settled(kubectl, before.len())?;
+    let uid = |pod: &Value| pod["metadata"]["uid"].clone();
+    let after: Vec<Value> = pods(kubectl)?.iter().map(uid).collect();
+    ensure!(
+        !before.iter().map(uid).any(|pod| after.contains(&pod)),
+        "an operator was left as it was"
+    );
+    Ok(())
+}
+
+/// The operator's pods, those that are on their way out too.
+pub fn pods(kubectl: &Kubectl) -> Result<Vec<Value>> {
+    kubectl.items(&["pods", SELECTOR, "--namespace", NAMESPACE])
+}
+
+fn settled(kubectl: &Kubectl, replicas: usize) -> Result<()> {
+    await_ready(kubectl)?;
+    wait::until("the operators before to be gone", READY_WITHIN, || {
+        Ok((pods(kubectl)?.len() == replicas).then_some(()))
+    })
 }
 
 /// Whether every replica of a Deployment is of the newest template and available.

@@ -1,18 +1,21 @@
 //! How does an operator run outside its cluster, where it can be killed and started again at will?
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
+use crate::http;
 use crate::install::NAMESPACE;
 
 /// Where its ports are: below those that clusters give to Services and the kernel to whoever dials.
 const PORTS: Range<u16> = 20_000..30_000;
+const HEALTH_WITHIN: Duration = Duration::from_secs(5);
 
 /// An operator on this machine; it is killed when dropped.
 #[derive(Debug)]
@@ -54,6 +57,20 @@ impl Operator {
         self.kill()?;
         self.child = self.start.run()?;
         Ok(())
+    }
+
+    /// An error if it has ended.
+    pub fn check(&mut self) -> Result<()> {
+        let ended = self.child.try_wait().context("look at the operator")?;
+        ended.map_or(Ok(()), |status| bail!("the operator ended: {status}"))
+    }
+
+    /// The status that its health has at `path`, `/healthz` or `/readyz`.
+    pub fn health(&self, path: &str) -> Result<u16> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.start.health))?;
+        stream.set_read_timeout(Some(HEALTH_WITHIN))?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        Ok(http::exchange(&mut stream, &request)?.status)
     }
 
     /// What it has resident, in kilobytes.

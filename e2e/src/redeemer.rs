@@ -1,29 +1,39 @@
 //! What does another site do that redeems a grant, from a machine of its own?
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketType};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
-use serde_json::Value;
+use serde_json::{Value, json};
+use url::{Host, Url};
 
 use crate::http::{self, Line, Said};
-use crate::kubectl::text;
+use crate::kubectl::{Kubectl, has_condition, text};
+use crate::scene::ours;
+use crate::wait;
 
+/// How long many grants may take to be ready.
+const READY_WITHIN: Duration = Duration::from_mins(5);
 const WITHIN: Duration = Duration::from_secs(15);
 
 /// A grant, as its status tells the world of it.
 #[derive(Clone, Debug)]
 pub struct Grant {
+    pub namespace: String,
     pub name: String,
     pub uid: String,
     pub code: String,
+    /// Where its url says that it is redeemed.
+    pub server: (Ipv4Addr, u16),
     tls: Arc<ClientConfig>,
 }
 
@@ -38,9 +48,44 @@ pub struct Redeemer {
 }
 
 impl Grant {
+    /// Makes grants by their names and by how often each may be redeemed, and gives them back in their order once all are
+    /// ready.
+    pub fn make<'a>(
+        kubectl: &Kubectl,
+        namespace: &str,
+        wanted: impl IntoIterator<Item = (&'a str, usize)>,
+    ) -> Result<Vec<Grant>> {
+        let (names, items): (Vec<&str>, Vec<Value>) = wanted
+            .into_iter()
+            .map(|(name, allowed)| {
+                let spec = json!({"redemptionsAllowed": allowed, "expirationWindow": "1h"});
+                (name, ours("AccessGrant", name, &spec))
+            })
+            .unzip();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let here = ["--namespace", namespace];
+        kubectl.apply(&list.to_string(), &here)?;
+        wait::until("grants to be ready", READY_WITHIN, || {
+            let stored = kubectl.items(&[&["accessgrants.skupper.io"], &here[..]].concat())?;
+            let ready: HashMap<&str, &Value> = stored
+                .iter()
+                .filter(|grant| has_condition(grant, "Ready"))
+                .map(|grant| (text(&grant["metadata"]["name"]), grant))
+                .collect();
+            let made: Option<Vec<&Value>> =
+                names.iter().map(|name| ready.get(name).copied()).collect();
+            made.map(|made| made.into_iter().map(Grant::of).collect())
+                .transpose()
+        })
+    }
+
     /// Reads what a token would be made of.
     pub fn of(object: &Value) -> Result<Grant> {
         let status = &object["status"];
+        let url = Url::parse(text(&status["url"])).context("the grant's url")?;
+        let (Some(Host::Ipv4(address)), Some(port)) = (url.host(), url.port()) else {
+            bail!("{url} does not name an address and a port");
+        };
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(text(&status["ca"]).as_bytes()) {
             roots.add(authority?)?;
@@ -50,11 +95,23 @@ impl Grant {
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Grant {
+            namespace: text(&object["metadata"]["namespace"]).to_owned(),
             name: text(&object["metadata"]["name"]).to_owned(),
             uid: text(&object["metadata"]["uid"]).to_owned(),
             code: text(&status["code"]).to_owned(),
+            server: (address, port),
             tls: Arc::new(tls),
         })
+    }
+
+    /// How often it was redeemed: as many as are counted have to be known as claims.
+    pub fn redemptions(&self, kubectl: &Kubectl) -> Result<usize> {
+        let args = ["accessgrant", &self.name, "--namespace", &self.namespace];
+        let status = &kubectl.find(&args)?.context("the grant is gone")?["status"];
+        let counted = usize::try_from(status["redemptions"].as_u64().unwrap_or_default())?;
+        let claims = status["claims"].as_array().map_or(0, Vec::len);
+        ensure!(counted == claims, "{counted} counted, {claims} claims");
+        Ok(counted)
     }
 
     /// A connection to the server, with nothing said yet.
@@ -114,6 +171,8 @@ pub fn source(number: usize) -> Ipv4Addr {
 fn dial(source: Ipv4Addr, server: SocketAddr) -> Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddr::from((source, 0)))?;
+    // Connecting counts as sending.
+    set_socket_timeout(&socket, Timeout::Send, Some(WITHIN))?;
     rustix::net::connect(&socket, &server)?;
     Ok(TcpStream::from(socket))
 }

@@ -67,15 +67,9 @@ fn nothing_is_written_after_restart() -> Result<()> {
 
 /// What happened while no operator was there is found by the first pass of the next.
 fn changes_are_caught_up(scene: &Scene) -> Result<()> {
-    let deployment = ["deployment", install::DEPLOYMENT, "--namespace", NAMESPACE];
-    let scale = |replicas: &str| {
-        let replicas = format!("--replicas={replicas}");
-        let args = [&["scale", "--timeout=60s"], &deployment[..], &[&replicas]];
-        scene.kubectl.run(&args.concat())
-    };
-    scale("0")?;
+    install::scale(&scene.kubectl, 0)?;
     let ended = damage_is_done(scene);
-    scale("1")?;
+    install::scale(&scene.kubectl, 1)?;
     ended?;
     scene.wait(
         "the Role to be as it was",
@@ -95,24 +89,10 @@ fn changes_are_caught_up(scene: &Scene) -> Result<()> {
         ("accessgrant", "late"),
         |grant| !text(&grant["status"]["code"]).is_empty(),
     )?;
-    let ready = "the operator to be ready again";
-    scene
-        .kubectl
-        .wait_for(ready, LEADS_WITHIN, &deployment, install::is_rolled_out)
-        .map(drop)
+    Ok(())
 }
 
 fn damage_is_done(scene: &Scene) -> Result<()> {
-    let selector = format!("--selector=app.kubernetes.io/name={}", install::DEPLOYMENT);
-    scene.kubectl.run(&[
-        "wait",
-        "pods",
-        "--for=delete",
-        &selector,
-        "--timeout=60s",
-        "--namespace",
-        NAMESPACE,
-    ])?;
     scene.merge("role", "skupper-router", &json!({"rules": null}))?;
     scene.delete("secret", "skupper-site-server")?;
     scene.apply([ours("AccessGrant", "late", &json!({}))])
@@ -124,7 +104,6 @@ fn replace_operator(scene: &Scene, way: &str) -> Result<()> {
     let lease = ["lease", install::DEPLOYMENT, "--namespace", NAMESPACE];
     let holder = |lease: &Value| text(&lease["spec"]["holderIdentity"]).to_owned();
     let before = kubectl.find(&lease)?.context("the Lease")?;
-    let selector = format!("--selector=app.kubernetes.io/name={}", install::DEPLOYMENT);
     let grace = if way == "--force" {
         "--grace-period=0"
     } else {
@@ -133,7 +112,7 @@ fn replace_operator(scene: &Scene, way: &str) -> Result<()> {
     kubectl.run(&[
         "delete",
         "pods",
-        &selector,
+        install::SELECTOR,
         "--namespace",
         NAMESPACE,
         way,

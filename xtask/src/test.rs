@@ -1,25 +1,31 @@
 //! Do the tests pass? Runs tiers and test programs, each by the least that it needs, and counts.
 
+mod batch;
+mod count;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use spanwire_e2e::bed::{self, Bed};
 use spanwire_e2e::cluster::Cluster;
 use spanwire_e2e::images::Profile;
-use spanwire_e2e::{command, scene, skip, tools, workspace};
+use spanwire_e2e::{command, tools, workspace};
 
+use self::batch::{Batch, Ended, Ground, Shown};
+use self::count::Count;
 use crate::progress::Steps;
-use crate::raise;
+use crate::raise::{self, Built};
 
 const TIERS: [&str; 6] = ["case", "law", "shell", "api", "pod", "story"];
 /// The test programs of `e2e/tests` that tell what a user does, start to end.
 const STORIES: [&str; 6] = ["walk", "order", "grants", "survive", "operate", "pod_late"];
+/// The test programs of `e2e/tests` that make clusters of their own.
+const OWN: [&str; 4] = ["grants", "hostile", "late", "pod_late"];
 /// The package whose tests stand on a cluster.
 const BEDDED: &str = "spanwire-e2e";
 /// The folder below `target`; not `bed`, where Cargo keeps the build scripts of the profile of that name.
@@ -38,67 +44,116 @@ pub(crate) struct Args {
     bless: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-}
-
-/// A call of `cargo test`.
-#[derive(Debug)]
-struct Batch {
-    tier: &'static str,
-    arguments: Vec<String>,
-}
-
 /// Runs what was asked for, the cheapest first, and says whether all of it passed; the last line that it prints counts.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     let targets = targets()?;
     are_known(&targets, &args.which)?;
-    let mut counts: BTreeMap<usize, Count> = BTreeMap::new();
-    let mut bed = None;
-    for batch in batches(&targets, &args.which) {
-        let count = if !batch.needs_bed() {
-            batch.run(args, None)?
-        } else if tools::is_root() {
-            if bed.is_none() {
-                bed = Some(make_bed()?);
-            }
-            batch.run(args, bed.as_ref().map(|(_, file)| file.as_path()))?
-        } else {
-            batch.skip("only root can make the namespaces of a cluster")
-        };
-        let order = TIERS
-            .iter()
-            .position(|tier| *tier == batch.tier)
-            .unwrap_or_default();
-        *counts.entry(order).or_default() += count;
+    let batches = batches(&targets, &args.which);
+    let of = |ground| batches.iter().filter(move |batch| batch.ground == ground);
+    let mut counts = Counts::default();
+    for batch in of(Ground::Machine) {
+        counts.add(batch, batch.run(args, None, Shown::AtOnce)?.count);
     }
-    let ended = bed.map_or(Ok(()), |(cluster, _)| cluster.end());
+    let shared: Vec<&Batch> = of(Ground::Bed).collect();
+    let own: Vec<&Batch> = of(Ground::Own).collect();
+    let ended = if shared.is_empty() && own.is_empty() {
+        Ok(())
+    } else if tools::is_root() {
+        let steps = Steps::default();
+        let built = raise::build(&steps, false, Profile::Bed)?;
+        on_clusters(args, &shared, &own, (&steps, &built), &mut counts)
+    } else {
+        for batch in shared.into_iter().chain(own) {
+            counts.add(
+                batch,
+                batch.skip("only root can make the namespaces of a cluster"),
+            );
+        }
+        Ok(())
+    };
 
     println!();
-    let mut total = Count::default();
-    for (order, count) in counts {
-        println!("{:<6} {}", TIERS[order], count.line());
-        total += count;
-    }
-    println!("{}", total.line());
+    let total = counts.total();
     ended?;
     Ok(total.failed == 0 && total.passed > 0)
 }
 
+/// Runs what shares the bed, and beside it, if there is such, what makes clusters of its own: the one waits for kubelets
+/// most of the time, and so do the others.
+fn on_clusters(
+    args: &Args,
+    shared: &[&Batch],
+    own: &[&Batch],
+    made_of: (&Steps, &Built),
+    counts: &mut Counts,
+) -> Result<()> {
+    if shared.is_empty() {
+        for batch in own {
+            counts.add(batch, batch.run(args, None, Shown::AtOnce)?.count);
+        }
+        return Ok(());
+    }
+    std::thread::scope(|scope| {
+        let (sender, ended) = mpsc::channel();
+        scope.spawn(move || {
+            for &batch in own {
+                // Nobody listens any more once the others have come to a bad end.
+                if sender
+                    .send((batch, batch.run(args, None, Shown::Later)))
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        });
+        let mut show = |(batch, ended): (&Batch, Result<Ended>)| -> Result<()> {
+            let ended = ended?;
+            print!("{}", ended.output);
+            counts.add(batch, ended.count);
+            Ok(())
+        };
+        let (cluster, file) = make_bed(made_of)?;
+        for batch in shared {
+            show((batch, batch.run(args, Some(&file), Shown::AtOnce)))?;
+            ended.try_iter().try_for_each(&mut show)?;
+        }
+        let bed = cluster.end();
+        ended.into_iter().try_for_each(show)?;
+        bed
+    })
+}
+
 /// The cluster that the test programs share, and the file that says where it is.
-fn make_bed() -> Result<(Cluster, PathBuf)> {
-    let steps = Steps::default();
-    let built = raise::build(&steps, false, Profile::Bed)?;
-    let cluster = raise::raise(&steps, &built, BED)?;
+fn make_bed((steps, built): (&Steps, &Built)) -> Result<(Cluster, PathBuf)> {
+    let cluster = raise::raise(steps, built, BED)?;
     steps.run("toolbox", |_| {
         bed::equip(&cluster).map(|()| ((), "imported for the tests".to_owned()))
     })?;
     let file = cluster.dir().join("state/bed.json");
     Bed::of(&cluster).write(&file)?;
     Ok((cluster, file))
+}
+
+/// What was counted, by tier.
+#[derive(Debug, Default)]
+struct Counts(BTreeMap<usize, Count>);
+
+impl Counts {
+    fn add(&mut self, batch: &Batch, count: Count) {
+        let order = TIERS.iter().position(|tier| *tier == batch.tier);
+        *self.0.entry(order.unwrap_or_default()).or_default() += count;
+    }
+
+    /// Says what was counted in each tier, and in all.
+    fn total(self) -> Count {
+        let mut total = Count::default();
+        for (order, count) in self.0 {
+            println!("{:<6} {}", TIERS[order], count.line());
+            total += count;
+        }
+        println!("{}", total.line());
+        total
+    }
 }
 
 /// Test programs by package, as Cargo knows them.
@@ -145,7 +200,13 @@ fn batches(targets: &Targets, which: &[String]) -> Vec<Batch> {
     let wants = |name: &str| which.is_empty() || which.iter().any(|wanted| wanted == name);
     let tests = |package: &str| targets.get(package).cloned().unwrap_or_default();
     let mut batches = Vec::new();
-    let mut add = |tier, arguments: Vec<String>| batches.push(Batch { tier, arguments });
+    let mut add = |tier, arguments: Vec<String>| {
+        batches.push(Batch {
+            tier,
+            ground: Ground::Machine,
+            arguments,
+        });
+    };
 
     let plan = tests("spanwire-plan");
     if wants("case") && plan.iter().any(|test| test == "cases") {
@@ -178,22 +239,33 @@ fn batches(targets: &Targets, which: &[String]) -> Vec<Batch> {
         add("shell", strings(&["--package=xtask"]));
         add("shell", strings(&["--package=spanwire-e2e", "--lib"]));
     }
+    let bedded = tests(BEDDED);
+    let bedded = bedded
+        .iter()
+        .filter(|test| wants(tier_of(test)) || wants(test));
+    let (own, shared): (Vec<&String>, Vec<&String>) =
+        bedded.partition(|test| OWN.contains(&test.as_str()));
+    let of_tests = |tier, ground, tests: &[&String]| {
+        let tests = tests.iter().map(|test| format!("--test={test}"));
+        let package = std::iter::once(format!("--package={BEDDED}"));
+        Batch {
+            tier,
+            ground,
+            arguments: package.chain(tests).collect(),
+        }
+    };
     for tier in ["api", "pod", "story"] {
-        let all = tests(BEDDED);
-        let of_tier = all.iter().filter(|test| tier_of(test) == tier);
-        let chosen = of_tier
-            .filter(|test| wants(tier) || wants(test))
-            .map(|test| format!("--test={test}"));
-        let chosen: Vec<String> = chosen.collect();
-        if !chosen.is_empty() {
-            add(
-                tier,
-                std::iter::once(format!("--package={BEDDED}"))
-                    .chain(chosen)
-                    .collect(),
-            );
+        let of_tier = shared.iter().copied().filter(|test| tier_of(test) == tier);
+        let of_tier: Vec<&String> = of_tier.collect();
+        if !of_tier.is_empty() {
+            batches.push(of_tests(tier, Ground::Bed, &of_tier));
         }
     }
+    // Each by itself, so that what it says is shown as soon as it has ended.
+    batches.extend(
+        own.into_iter()
+            .map(|test| of_tests(tier_of(test), Ground::Own, &[test])),
+    );
     batches
 }
 
@@ -203,130 +275,6 @@ fn tier_of(test: &str) -> &'static str {
         test if STORIES.contains(&test) => "story",
         test if test.starts_with("pod") => "pod",
         _ => "api",
-    }
-}
-
-impl Batch {
-    fn needs_bed(&self) -> bool {
-        matches!(self.tier, "api" | "pod" | "story")
-    }
-
-    /// Counts each of its test programs as skipped.
-    fn skip(&self, reason: &str) -> Count {
-        let programs = self
-            .arguments
-            .iter()
-            .filter(|argument| argument.starts_with("--test="))
-            .count();
-        println!("\n── {} ── skipped: {reason}", self.tier);
-        Count {
-            skipped: programs,
-            ..Count::default()
-        }
-    }
-
-    fn run(&self, args: &Args, bed: Option<&Path>) -> Result<Count> {
-        println!(
-            "\n── {} ── cargo test {}",
-            self.tier,
-            self.arguments.join(" ")
-        );
-        let skips = workspace::target().join("skips");
-        let _ = std::fs::remove_file(&skips);
-        let mut cargo = cargo();
-        cargo
-            .args(["test", "--no-fail-fast"])
-            .args(&self.arguments)
-            .env(skip::VARIABLE, &skips)
-            // An error says what was attempted; where it was made is of no use to who reads it.
-            .env("RUST_LIB_BACKTRACE", "0");
-        if let Some(file) = bed {
-            cargo.env(bed::VARIABLE, file);
-        }
-        if args.full {
-            cargo.env(scene::FULL, "1");
-        }
-        if args.bless {
-            cargo.env("BLESS", "1");
-        }
-        let start = Instant::now();
-        let mut child = cargo
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = child.stdout.take().context("read from cargo test")?;
-        let (status, mut count) = std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                let mut count = Count::default();
-                for line in BufReader::new(output).lines().map_while(Result::ok) {
-                    count += Count::from_line(&line);
-                    println!("{line}");
-                }
-                count
-            });
-            let status = command::wait(child, "cargo test", WITHIN);
-            (status, reader.join().unwrap_or_default())
-        });
-        let status = status?;
-        let skipped = std::fs::read_to_string(&skips).unwrap_or_default();
-        skipped.lines().for_each(|line| println!("skipped: {line}"));
-        count.skipped += skipped.lines().count();
-        count.passed = count.passed.saturating_sub(skipped.lines().count());
-        if !status.success() && count.failed == 0 {
-            // It did not even compile, or a test program died.
-            count.failed = 1;
-        }
-        println!(
-            "── {} ── {} in {:.1} s",
-            self.tier,
-            count.line(),
-            start.elapsed().as_secs_f64()
-        );
-        Ok(count)
-    }
-}
-
-impl Count {
-    /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`; any other line counts nothing.
-    fn from_line(line: &str) -> Count {
-        let Some(result) = line.strip_prefix("test result:") else {
-            return Count::default();
-        };
-        let number = |what: &str| {
-            let part = result
-                .split([';', '.'])
-                .find_map(|part| part.trim().strip_suffix(what));
-            part.and_then(|number| number.trim().parse().ok())
-                .unwrap_or_default()
-        };
-        Count {
-            passed: number("passed"),
-            failed: number("failed"),
-            skipped: number("ignored"),
-        }
-    }
-
-    fn line(self) -> String {
-        let Count {
-            passed,
-            failed,
-            skipped,
-        } = self;
-        let counted = format!("{passed} passed, {failed} failed");
-        if skipped == 0 {
-            counted
-        } else {
-            format!("{counted}, {skipped} skipped")
-        }
-    }
-}
-
-impl std::ops::AddAssign for Count {
-    fn add_assign(&mut self, other: Count) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
     }
 }
 
@@ -346,18 +294,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_line_is_counted() {
-        let count = Count::from_line(
-            "test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; finished in 0.1s",
-        );
-        assert_eq!(count.line(), "3 passed, 1 failed, 2 skipped");
-        assert_eq!(
-            Count::from_line("test a ... ok").line(),
-            "0 passed, 0 failed"
-        );
-    }
-
-    #[test]
     fn a_story_is_chosen_by_its_name() {
         let targets = Targets::from([(
             "spanwire-e2e".to_owned(),
@@ -368,6 +304,28 @@ mod tests {
         assert_eq!(
             batches[0].arguments,
             strings(&["--package=spanwire-e2e", "--test=order"])
+        );
+    }
+
+    #[test]
+    fn who_makes_a_cluster_of_its_own_is_called_by_itself() {
+        let targets = Targets::from([(BEDDED.to_owned(), strings(&["walk", "grants", "order"]))]);
+        let batches = batches(&targets, &strings(&["story"]));
+        let calls = batches
+            .iter()
+            .map(|batch| (batch.ground, batch.arguments.join(" ")));
+        assert_eq!(
+            calls.collect::<Vec<_>>(),
+            [
+                (
+                    Ground::Bed,
+                    "--package=spanwire-e2e --test=walk --test=order".to_owned()
+                ),
+                (
+                    Ground::Own,
+                    "--package=spanwire-e2e --test=grants".to_owned()
+                ),
+            ]
         );
     }
 

@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::grants::{Directory, GrantRecord, Granted, ServeCertificate, Served, Server, Terms};
 use crate::publish::Publisher;
 use crate::stores::{GrantCredentials, Stores};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Health, Metrics};
 
 /// How many events wait to be published: beyond that they are lost, as events may be.
 const WAITING: usize = 256;
@@ -38,6 +38,8 @@ pub struct Door {
     pub client: Client,
     /// What is known.
     pub stores: Arc<Stores>,
+    /// Whether all of that is known yet.
+    pub health: Health,
     /// What the operator was started with.
     pub config: Config,
     /// What time it is.
@@ -62,7 +64,7 @@ impl Door {
             leaf_seconds: self.config.leaf_seconds,
             rsa: self.config.rsa,
         };
-        let directory = directory(&self.stores, &self.config, self.clock, events);
+        let directory = directory(&self, events);
         let served = Served::nothing()?;
         let credentials = self.stores.grant_credentials();
         tasks.spawn(announce(self.publisher, waiting));
@@ -79,18 +81,15 @@ impl Door {
     }
 }
 
-fn directory(
-    stores: &Arc<Stores>,
-    config: &Config,
-    clock: Clock,
-    events: Sender<(ObjectReference, Event)>,
-) -> Directory {
+fn directory(door: &Door, events: Sender<(ObjectReference, Event)>) -> Directory {
+    let (stores, clock) = (&door.stores, door.clock);
+    let health = door.health.clone();
     let code = {
         let stores = stores.clone();
         move |uid: &str| stores.codes.digest(uid)
     };
     let grant = {
-        let (stores, config) = (stores.clone(), config.clone());
+        let (stores, config) = (stores.clone(), door.config.clone());
         move |uid: &str| {
             let (namespace, name) = stores.codes.place_of_grant(uid)?;
             let world = stores.world(&namespace);
@@ -112,7 +111,7 @@ fn directory(
         }
     };
     let told = {
-        let (stores, config) = (stores.clone(), config.clone());
+        let (stores, config) = (stores.clone(), door.config.clone());
         move |record: &GrantRecord| {
             let world = stores.world(&record.namespace);
             let env = Env {
@@ -143,6 +142,7 @@ fn directory(
         }
     };
     Directory {
+        is_complete: Arc::new(move || health.is_complete()),
         code: Arc::new(code),
         grant: Arc::new(grant),
         told: Arc::new(told),

@@ -93,6 +93,8 @@ pub type Announce = Arc<dyn Fn(&GrantRecord, Event) + Send + Sync>;
 /// Whom the server asks.
 #[derive(Clone)]
 pub struct Directory {
+    /// Whether the rest can be believed: who has not seen everything yet does not know that a grant is not there.
+    pub is_complete: Arc<dyn Fn() -> bool + Send + Sync>,
     /// SHA-256 of the code of the grant with this uid, or of anything and a no where there is no such grant, or no code
     /// yet. By itself, so that looking up a grant that exists takes as long as one that does not.
     pub code: Ask<([u8; 32], Choice)>,

@@ -1,7 +1,7 @@
 //! How does the operator's process live?
 //!
 //! It starts whether or not there is an API server, it exits only when it is told to, and it says of itself that it is
-//! ready when every store has been filled once.
+//! ready when every store has been filled once and what the objects name has been asked for.
 
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -75,6 +75,7 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
     let clock = Clock::shifted(args.clock_offset);
     let (bells, queues) = Bells::new(&controllers::KINDS);
     let stores = Arc::new(Stores::new(&config.namespace, bells));
+    stores.hold(health.hold("what the objects name is being read"));
     let lease = Lease::new(
         client.clone(),
         clock,
@@ -118,6 +119,7 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         let door = Door {
             client: client.clone(),
             stores: stores.clone(),
+            health: health.clone(),
             config: config.clone(),
             clock,
             publisher: publisher.clone(),
@@ -153,10 +155,15 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
             }
         }
     });
-    tasks.spawn(Reader { client, stores }.run());
+    let reader = Reader {
+        client,
+        stores: stores.clone(),
+    };
+    tasks.spawn(reader.run());
     let filled = watches.filled();
     tasks.spawn(async move {
         filled.complete().await;
+        stores.let_go();
         drop(unfilled);
     });
 

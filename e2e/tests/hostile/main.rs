@@ -15,8 +15,8 @@ use spanwire_e2e::images::Profile;
 use spanwire_e2e::kubectl::Kubectl;
 use spanwire_e2e::operator::Operator;
 use spanwire_e2e::redeemer::{Grant, Redeemer};
-use spanwire_e2e::scene::{self, ours};
-use spanwire_e2e::{bed, namespace, wait};
+use spanwire_e2e::scene::ours;
+use spanwire_e2e::{bed, namespace};
 
 /// In everything that strangers send.
 const MARKER: &str = "MARKER";
@@ -60,16 +60,10 @@ impl Stage {
             .map(drop)
     }
 
-    /// A grant that can be redeemed as often as said.
-    fn grant(&self, name: &str, allowed: usize) -> Result<Grant> {
-        let spec = json!({"redemptionsAllowed": allowed, "expirationWindow": "1h"});
-        self.apply(GIVES, &ours("AccessGrant", name, &spec))?;
-        let kubectl = self.kubectl();
-        let object = wait::until("a grant", scene::WITHIN, || {
-            let grant = kubectl.find(&["accessgrant", name, "--namespace", GIVES])?;
-            Ok(grant.filter(|grant| spanwire_e2e::kubectl::has_condition(grant, "Ready")))
-        })?;
-        Grant::of(&object)
+    /// A grant that can be redeemed once.
+    fn grant(&self, name: &str) -> Result<Grant> {
+        let made = Grant::make(&self.kubectl(), GIVES, [(name, 1)])?;
+        made.into_iter().next().context("a grant")
     }
 
     /// Redeems a grant as a good client does.
@@ -84,13 +78,6 @@ impl Stage {
         Ok(())
     }
 
-    /// How often a grant was redeemed.
-    fn redemptions(&self, grant: &Grant) -> Result<u64> {
-        let args = ["accessgrant", &grant.name, "--namespace", GIVES];
-        let object = self.kubectl().find(&args)?.context("the grant")?;
-        Ok(object["status"]["redemptions"].as_u64().unwrap_or_default())
-    }
-
     /// Calls `strangers`, and says how much larger the operator is afterwards, in kilobytes.
     fn costs(&self, strangers: impl FnOnce() -> Result<()>) -> Result<u64> {
         let before = self.operator.memory()?;
@@ -103,7 +90,7 @@ impl Stage {
 fn strangers_cost_little_and_get_nothing() -> Result<()> {
     let stage = Stage::set()?;
     // What is made once is not theirs.
-    stage.redeem(&stage.grant("first", 1)?)?;
+    stage.redeem(&stage.grant("first")?)?;
     let (knocks, cost) = requests::are_refused(&stage)?;
     println!("{knocks} hostile requests cost {cost} kB");
     let (answers, cost) = answers::are_refused(&stage)?;

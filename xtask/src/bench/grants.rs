@@ -10,18 +10,16 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use spanwire_e2e::cluster::Cluster;
 use spanwire_e2e::images::Profile;
-use spanwire_e2e::kubectl::{has_condition, text};
 use spanwire_e2e::null_writer::NullWriter;
 use spanwire_e2e::operator::Operator;
 use spanwire_e2e::redeemer::{self, Grant, Redeemer};
 use spanwire_e2e::scene::ours;
-use spanwire_e2e::{bed, namespace, wait};
+use spanwire_e2e::{bed, namespace};
 
 use super::percentile;
 
 const NAMESPACE: &str = "east";
 const HERE: [&str; 2] = ["--namespace", NAMESPACE];
-const WITHIN: Duration = Duration::from_mins(5);
 const CLIENTS: [usize; 4] = [1, 4, 16, 64];
 /// Redemptions, or writes, of each row.
 const COUNT: usize = 400;
@@ -109,30 +107,8 @@ impl Stage {
         let names: Vec<String> = (first..first + count)
             .map(|number| format!("g-{number}"))
             .collect();
-        let spec = json!({"redemptionsAllowed": allowed, "expirationWindow": "1h"});
-        let items: Vec<_> = names
-            .iter()
-            .map(|name| ours("AccessGrant", name, &spec))
-            .collect();
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        let kubectl = self.cluster.kubectl();
-        kubectl.apply(&list.to_string(), &HERE)?;
-        wait::until("grants to be ready", WITHIN, || {
-            let mut all = kubectl.items(&["accessgrants.skupper.io", HERE[0], HERE[1]])?;
-            all.retain(|grant| {
-                names
-                    .iter()
-                    .any(|name| name == text(&grant["metadata"]["name"]))
-            });
-            let are_ready = all.iter().all(|grant| has_condition(grant, "Ready"));
-            if all.len() < count || !are_ready {
-                return Ok(None);
-            }
-            all.iter()
-                .map(Grant::of)
-                .collect::<Result<Vec<_>>>()
-                .map(Some)
-        })
+        let wanted = names.iter().map(|name| (name.as_str(), allowed));
+        Grant::make(&self.cluster.kubectl(), NAMESPACE, wanted)
     }
 
     /// Redeems each grant once, as fast as so many clients can.

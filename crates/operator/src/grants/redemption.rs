@@ -27,6 +27,9 @@ impl Server {
         source: IpAddr,
         request: &Request,
     ) -> Result<Answer, Refusal> {
+        if !(self.directory.is_complete)() {
+            return Err(Refusal::Unavailable);
+        }
         let granted = self.authenticate(source, request)?;
         let grant = &granted.grant;
         let name = request.name.as_deref().unwrap_or(&grant.name);

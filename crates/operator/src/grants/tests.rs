@@ -148,6 +148,13 @@ impl Cluster {
         &self,
         grant: impl Fn() -> Option<Value> + Clone + Send + Sync + 'static,
     ) -> Arc<Server> {
+        self.server_with(self.directory(grant))
+    }
+
+    fn directory(
+        &self,
+        grant: impl Fn() -> Option<Value> + Clone + Send + Sync + 'static,
+    ) -> Directory {
         let known = move |uid: &str| -> Option<AccessGrant> {
             let grant: AccessGrant = serde_json::from_value(grant()?).unwrap();
             (grant.metadata.uid.as_deref() == Some(uid)).then_some(grant)
@@ -159,7 +166,8 @@ impl Cluster {
             let secret = api.get(&CA.replace("skupper-site-ca", issuer))?;
             Some(secret["metadata"]["resourceVersion"].as_str()?.to_owned())
         };
-        let directory = Directory {
+        Directory {
+            is_complete: Arc::new(|| true),
             code: Arc::new(move |uid| {
                 let code = code(uid).and_then(|grant| grant.status?.code);
                 let is_known = u8::from(code.is_some()).into();
@@ -179,8 +187,7 @@ impl Cluster {
             }),
             told: Arc::new(|_| Map::new()),
             announce: Arc::new(move |_, event| events.lock().unwrap().push(event.reason)),
-        };
-        self.server_with(directory)
+        }
     }
 
     fn server_with(&self, directory: Directory) -> Arc<Server> {

@@ -1,7 +1,7 @@
 //! Which Secrets and ConfigMaps are read, and when?
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use super::{Space, Stores};
 use crate::error::{CallServer, within};
 use crate::facts::{config_map_facts, secret_facts};
+use crate::telemetry::Hold;
 use crate::wiped::Wiped;
 
 /// How many bodies are read at once.
@@ -35,6 +36,12 @@ pub(super) struct Body {
     pub(super) name: String,
     /// What its watch said when the read was asked for.
     pub(super) revision: String,
+}
+
+/// A read that is asked for, and what is held until it has been tried once.
+struct Request {
+    body: Body,
+    hold: Option<Arc<Hold>>,
 }
 
 /// What a read brought.
@@ -57,18 +64,20 @@ pub struct GrantCredentials {
 
 /// The way from the stores to the reader.
 pub(super) struct Bodies {
-    requests: UnboundedSender<Body>,
-    queue: std::sync::Mutex<Option<UnboundedReceiver<Body>>>,
+    requests: UnboundedSender<Request>,
+    queue: Mutex<Option<UnboundedReceiver<Request>>>,
+    /// What those hold that are asked for from now on.
+    hold: Mutex<Option<Arc<Hold>>>,
     pub(super) grant_credentials: watch::Sender<Option<GrantCredentials>>,
 }
 
 impl Default for Bodies {
     fn default() -> Self {
         let (requests, queue) = unbounded_channel();
-        let queue = std::sync::Mutex::new(Some(queue));
         Self {
             requests,
-            queue,
+            queue: Mutex::new(Some(queue)),
+            hold: Mutex::default(),
             grant_credentials: watch::Sender::new(None),
         }
     }
@@ -78,6 +87,23 @@ impl Stores {
     /// A change of what the grant server should serve with.
     pub fn grant_credentials(&self) -> watch::Receiver<Option<GrantCredentials>> {
         self.bodies.grant_credentials.subscribe()
+    }
+
+    /// Holds this until every read that is asked for before [`Stores::let_go`] has been tried once: who does not know what
+    /// is in the Secrets and ConfigMaps that the objects name would send clients away that are right.
+    pub fn hold(&self, hold: Hold) {
+        *self.held() = Some(Arc::new(hold));
+    }
+
+    /// Reads that are asked for from now on hold nothing.
+    pub fn let_go(&self) {
+        self.held().take();
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Arc<Hold>>> {
+        // Single assignments: there is no half-done state to be afraid of.
+        let hold = self.bodies.hold.lock();
+        hold.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A watch has seen a Secret or ConfigMap.
@@ -131,7 +157,8 @@ impl Stores {
             revision,
         };
         // Nobody at the other end means that the operator is stopping.
-        let _ = self.bodies.requests.send(body);
+        let hold = self.held().clone();
+        let _ = self.bodies.requests.send(Request { body, hold });
     }
 
     fn awaits(&self, body: &Body) -> bool {
@@ -163,10 +190,10 @@ impl Reader {
         let mut reads = JoinSet::new();
         loop {
             tokio::select! {
-                body = queue.recv() => match body {
-                    Some(body) => {
+                request = queue.recv() => match request {
+                    Some(request) => {
                         let (client, stores) = (self.client.clone(), self.stores.clone());
-                        reads.spawn(read(client, stores, places.clone(), body));
+                        reads.spawn(read(client, stores, places.clone(), request));
                     }
                     None => return,
                 },
@@ -178,7 +205,8 @@ impl Reader {
 
 /// Reads one body until it is in. A place is held for the call alone: one namespace that may not be read keeps no other
 /// waiting.
-async fn read(client: Client, stores: Arc<Stores>, places: Arc<Semaphore>, body: Body) {
+async fn read(client: Client, stores: Arc<Stores>, places: Arc<Semaphore>, request: Request) {
+    let Request { body, mut hold } = request;
     let mut tries = 0;
     while stores.awaits(&body) {
         let answer = {
@@ -202,6 +230,8 @@ async fn read(client: Client, stores: Arc<Stores>, places: Arc<Semaphore>, body:
                 tracing::error!(namespace = body.namespace, name = body.name, kind = ?body.kind, "Panicked while reading");
             }
         }
+        // What cannot be read may never be.
+        hold.take();
         tokio::time::sleep(PAUSE.1.min(PAUSE.0 * 2_u32.saturating_pow(tries))).await;
         tries = (tries + 1).min(16);
     }

@@ -1,13 +1,19 @@
 //! What a store does between the watch and the doorbell.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::ReconcileRequest;
 use serde_json::json;
 use spanwire_plan::facts::SecretFacts;
 
+use tokio::time::sleep;
+
 use super::bodies::Body;
 use super::*;
 use crate::controllers::KINDS;
+use crate::mock::{ApiServer, Fault};
+use crate::telemetry::Health;
 
 type Rung = kube::core::PartialObjectMeta<Certificate>;
 
@@ -126,6 +132,42 @@ fn a_body_that_moved_on_while_it_was_read_is_read_again() {
             .world_for(ObjectKind::Certificate, "a", "leaf")
             .is_some()
     );
+}
+
+/// One that is ready at once would answer redemptions without a certificate to serve with.
+#[tokio::test(start_paused = true)]
+async fn ready_once_each_body_that_is_named_has_been_asked_for() {
+    let server = ApiServer::new();
+    let path = |name: &str| format!("/api/v1/namespaces/a/secrets/{name}");
+    server.put(&path("ca"), json!({"metadata": {"name": "ca"}}));
+    let forbidden = path("leaf");
+    server.fault(move |call| {
+        if call.path == forbidden {
+            Fault::Refuse(403)
+        } else {
+            Fault::None
+        }
+    });
+    let health = Health::new();
+    let (stores, _queue) = stores();
+    let stores = Arc::new(stores);
+    stores.hold(health.hold("reads"));
+    stores.see_body(ObjectKind::Secret, &metadata("ca", "7"));
+    stores.see_body(ObjectKind::Secret, &metadata("leaf", "8"));
+    stores.keep(certificate("leaf", "1"));
+    stores.let_go();
+    assert_eq!(health.readiness(), Err("reads".to_owned()));
+    let reader = Reader {
+        client: server.client(),
+        stores: stores.clone(),
+    };
+    tokio::select! {
+        () = reader.run() => {}
+        () = sleep(Duration::from_millis(1)) => {}
+    }
+    assert_eq!(health.readiness(), Ok(()));
+    assert!(stores.world("a").secrets.get("ca").is_some());
+    assert!(stores.world("a").secrets.get("leaf").is_none());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Is the operator alive, and can it be counted on?
 //!
-//! Alive: its own loop turns. Ready: every store has been filled once, the loop turns, and nobody has asked it to
-//! stop. Neither is about the API server: an operator that is restarted because the masters are gone is worse off
+//! Alive: its own loop turns. Ready: every store has been filled once, what the objects name has been asked for, the
+//! loop turns, and nobody has asked it to stop. Neither is about the API server: an operator that is restarted because the masters are gone is worse off
 //! than before (`design.md` §7).
 
 use std::collections::BTreeMap;
@@ -70,6 +70,11 @@ impl Health {
         }
     }
 
+    /// Whether nothing is missing any more.
+    pub fn is_complete(&self) -> bool {
+        self.state().held.is_empty()
+    }
+
     /// Whether the operator can be counted on, or why not.
     pub fn readiness(&self) -> Result<(), String> {
         let held = {
@@ -117,7 +122,9 @@ mod tests {
         drop(one);
         drop(last);
         assert_eq!(health.readiness(), Err("a".to_owned()));
+        assert!(!health.is_complete());
         drop(other);
+        assert!(health.is_complete());
         assert_eq!(health.readiness(), Ok(()));
     }
 

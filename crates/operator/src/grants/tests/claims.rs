@@ -42,6 +42,24 @@ async fn a_right_code_gets_a_credential_and_a_link() {
     assert_eq!(*cluster.events.lock().unwrap(), ["Redeemed"]);
 }
 
+/// A final refusal would be the end of the token.
+#[tokio::test]
+async fn who_does_not_know_every_grant_yet_sends_nobody_away_for_good() {
+    let cluster = Cluster::new(1);
+    let unknown = cluster.directory(|| None);
+    let early = Directory {
+        is_complete: Arc::new(|| false),
+        ..unknown.clone()
+    };
+    let refused = |directory| {
+        let server = cluster.server_with(directory);
+        async move { redeem(&server, CODE, "n").await.err() }
+    };
+    assert_eq!(refused(early).await, Some(Refusal::Unavailable));
+    assert_eq!(refused(unknown).await, Some(Refusal::UnknownGrant));
+    assert_eq!(cluster.counted(), 0);
+}
+
 #[tokio::test]
 async fn each_group_of_routers_gets_a_link() {
     let cluster = Cluster::new(2);
