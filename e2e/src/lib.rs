@@ -45,6 +45,7 @@ pub mod stopwatch;
 pub mod tally;
 pub mod tools;
 pub mod topology;
+pub mod upstream;
 pub mod verifier;
 pub mod wait;
 pub mod workspace;
