@@ -57,6 +57,10 @@ pub enum Fate {
     LoseRequest,
     /// The API server does it, and the connection ends.
     LoseAnswer,
+    /// The API server never hears of it, and nothing comes until the caller is gone.
+    HoldRequest,
+    /// The API server does it, and nothing comes until the caller is gone.
+    HoldAnswer,
 }
 
 /// Who is asked, where, and as whom.
@@ -75,6 +79,7 @@ pub struct Road<'a> {
 pub struct FaultProxy {
     address: SocketAddr,
     late_frames: Arc<AtomicUsize>,
+    held: Arc<AtomicUsize>,
     _threads: Runtime,
 }
 
@@ -85,6 +90,7 @@ impl FaultProxy {
         decide: impl Fn(&Asked) -> Fate + Send + Sync + 'static,
     ) -> Result<FaultProxy> {
         let late_frames = Arc::new(AtomicUsize::new(0));
+        let held = Arc::new(AtomicUsize::new(0));
         let gate = Gate {
             acceptor: tls::acceptor(road.pki)?,
             connector: tls::connector(road.pki, road.caller)?,
@@ -92,6 +98,7 @@ impl FaultProxy {
             decide: Box::new(decide),
             writes: AtomicUsize::new(0),
             late_frames: late_frames.clone(),
+            held: held.clone(),
         };
         let threads = Builder::new_multi_thread()
             .worker_threads(1)
@@ -106,6 +113,7 @@ impl FaultProxy {
         Ok(FaultProxy {
             address,
             late_frames,
+            held,
             _threads: threads,
         })
     }
@@ -119,6 +127,11 @@ impl FaultProxy {
     pub fn late_frames(&self) -> usize {
         self.late_frames.load(Ordering::Relaxed)
     }
+
+    /// How many requests have come to where [`Fate::HoldRequest`] or [`Fate::HoldAnswer`] holds them.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
 }
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -131,6 +144,7 @@ struct Gate {
     decide: Box<dyn Fn(&Asked) -> Fate + Send + Sync>,
     writes: AtomicUsize,
     late_frames: Arc<AtomicUsize>,
+    held: Arc<AtomicUsize>,
 }
 
 async fn accept(gate: Arc<Gate>, listener: TcpListener) {
@@ -187,7 +201,12 @@ impl Gate {
         match fate {
             Fate::Refuse(code) => return refusal(code),
             Fate::LoseRequest => bail!("lost on its way there"),
-            Fate::Pass | Fate::Late(_) | Fate::DoAndRefuse(_) | Fate::LoseAnswer => {}
+            Fate::HoldRequest => return self.hold_back().await,
+            Fate::Pass
+            | Fate::Late(_)
+            | Fate::DoAndRefuse(_)
+            | Fate::LoseAnswer
+            | Fate::HoldAnswer => {}
         }
         let mut sender = sender.lock().await;
         sender.ready().await?;
@@ -202,6 +221,10 @@ impl Gate {
                 answer.into_body().collect().await?;
                 bail!("lost on its way back")
             }
+            Fate::HoldAnswer => {
+                answer.into_body().collect().await?;
+                self.hold_back().await
+            }
             Fate::Late(delay) => {
                 let (head, body) = answer.into_parts();
                 let mut late = Late::new(body, delay, self.late_frames.clone());
@@ -210,6 +233,12 @@ impl Gate {
             }
             _ => Ok(answer.map(BodyExt::boxed_unsync)),
         }
+    }
+
+    /// Does nothing any more; the end of the caller's connection ends this too.
+    async fn hold_back<T>(&self) -> T {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        std::future::pending().await
     }
 }
 

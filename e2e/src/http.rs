@@ -31,11 +31,8 @@ pub(crate) fn receive(stream: &mut impl Read) -> Result<(String, String)> {
     loop {
         let text = std::str::from_utf8(&message).unwrap_or_default();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| {
-                let (name, value) = line.split_once(": ")?;
-                name.eq_ignore_ascii_case("content-length").then_some(value)
-            });
-            if body.len() >= length.unwrap_or("0").parse()? {
+            let length = header(head, "content-length").unwrap_or("0");
+            if body.len() >= length.parse()? {
                 return Ok((head.to_owned(), body.to_owned()));
             }
         }
@@ -44,6 +41,14 @@ pub(crate) fn receive(stream: &mut impl Read) -> Result<(String, String)> {
         ensure!(count > 0, "half a message");
         message.extend(buffer.get(..count).unwrap_or_default());
     }
+}
+
+/// A header of a message's head, if it is there.
+pub(crate) fn header<'a>(head: &'a str, wanted: &str) -> Option<&'a str> {
+    head.lines().skip(1).find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case(wanted).then_some(value.trim())
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What does another site answer that means no good, or is out of its mind? A TLS server of a test's own.
+//! What does another site answer? A TLS server of a test's own, which may do as it should, mean no good, or be out of
+//! its mind.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -22,6 +23,23 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// A caller, to whom anything may be written.
 pub type Caller = StreamOwned<ServerConnection, TcpStream>;
 
+/// What was asked.
+#[derive(Debug)]
+pub struct Request {
+    pub method: String,
+    /// Without the slash that it begins with.
+    pub path: String,
+    pub body: String,
+    head: String,
+}
+
+impl Request {
+    /// A header, if it is there.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        http::header(&self.head, name)
+    }
+}
+
 /// A server on loopback that answers each path in its own way.
 #[derive(Debug)]
 pub struct Peer {
@@ -31,9 +49,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts one, which runs as long as the process. `answer` is called with the path that was asked for, once the
-    /// request has been read, on a thread of its own.
-    pub fn start(answer: impl Fn(&str, &mut Caller) + Send + Sync + 'static) -> Result<Peer> {
+    /// Starts one, which runs as long as the process. `answer` is called once a request has been read, on a thread of
+    /// its own.
+    pub fn start(answer: impl Fn(&Request, &mut Caller) + Send + Sync + 'static) -> Result<Peer> {
         let authority = Authority::new("peer")?;
         let holder = Holder::Router(vec![Ipv4Addr::LOCALHOST.to_string()]);
         let Files {
@@ -45,7 +63,7 @@ impl Peer {
             CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
         let tls = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()?
+            .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -57,11 +75,11 @@ impl Peer {
                 let (tls, answer, hits) = (tls.clone(), answer.clone(), counted.clone());
                 thread::spawn(move || {
                     // A caller that breaks off is no news.
-                    if let Ok((path, mut caller)) = receive(stream, tls) {
+                    if let Ok((request, mut caller)) = receive(stream, tls) {
                         let mut hits = hits.lock().unwrap_or_else(PoisonError::into_inner);
-                        *hits.entry(path.clone()).or_default() += 1;
+                        *hits.entry(request.path.clone()).or_default() += 1;
                         drop(hits);
-                        answer(&path, &mut caller);
+                        answer(&request, &mut caller);
                         caller.conn.send_close_notify();
                         let _ = caller.flush();
                     }
@@ -76,6 +94,11 @@ impl Peer {
         format!("https://{}/{path}", self.address)
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> (Ipv4Addr, u16) {
+        (Ipv4Addr::LOCALHOST, self.address.port())
+    }
+
     /// By whom it is to be trusted, in PEM.
     pub fn ca(&self) -> &str {
         &self.ca
@@ -88,14 +111,21 @@ impl Peer {
     }
 }
 
-/// Reads one request, and says for which path it is.
-fn receive(stream: TcpStream, tls: Arc<ServerConfig>) -> Result<(String, Caller)> {
+/// Reads one request.
+fn receive(stream: TcpStream, tls: Arc<ServerConfig>) -> Result<(Request, Caller)> {
     stream.set_read_timeout(Some(WITHIN))?;
     stream.set_write_timeout(Some(WITHIN))?;
     let mut caller = StreamOwned::new(ServerConnection::new(tls)?, stream);
-    let (head, _) = http::receive(&mut caller)?;
-    let path = head.split(' ').nth(1).context("no path")?;
-    Ok((path.trim_start_matches('/').to_owned(), caller))
+    let (head, body) = http::receive(&mut caller)?;
+    let mut words = head.split(' ').map(str::to_owned);
+    let (method, path) = words.next().zip(words.next()).context("no path")?;
+    let request = Request {
+        method,
+        path: path.trim_start_matches('/').to_owned(),
+        body,
+        head,
+    };
+    Ok((request, caller))
 }
 
 #[cfg(test)]
@@ -119,7 +149,7 @@ mod tests {
             subject: "site".to_owned(),
             nonce: None,
         };
-        let said = redeemer.redeem((Ipv4Addr::LOCALHOST, peer.address.port()), &grant)?;
+        let said = redeemer.redeem(peer.address(), &grant)?;
         assert_eq!((said.status, said.body.as_str()), (404, "no"));
         assert_eq!(peer.hits("grant-uid"), 1);
         Ok(())

@@ -10,6 +10,8 @@ use hyper::body::Frame;
 use super::*;
 
 const SOON: Duration = Duration::from_secs(5);
+/// Longer than an answer takes.
+const HELD: Duration = Duration::from_secs(1);
 
 type Event = Result<Frame<Bytes>, Infallible>;
 
@@ -176,6 +178,21 @@ fn what_is_refused_is_not_passed_on_and_what_is_lost_ends_the_connection() -> Re
         let mut watch = Watch::open(fate)?;
         watch.events.close_channel();
         assert!(watch.answer().is_err(), "{fate:?}");
+        assert_eq!(watch.heard.load(Ordering::Relaxed), heard, "{fate:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_held_is_answered_by_nothing_until_its_client_is_gone() -> Result<()> {
+    for (fate, heard) in [(Fate::HoldRequest, 0), (Fate::HoldAnswer, 1)] {
+        let mut watch = Watch::open(fate)?;
+        watch.events.close_channel();
+        let request = Request::get("/api/v1/configmaps?watch=1").body(Empty::new())?;
+        let answer = watch.sender.send_request(request);
+        let answer = watch.client.block_on(async { timeout(HELD, answer).await });
+        assert!(answer.is_err(), "{fate:?}");
+        assert_eq!(watch.proxy.held(), 1, "{fate:?}");
         assert_eq!(watch.heard.load(Ordering::Relaxed), heard, "{fate:?}");
     }
     Ok(())

@@ -46,11 +46,11 @@ pub(super) fn are_refused(stage: &Stage) -> Result<(usize, u64)> {
         .map(|(name, answer)| (path(name), answer))
         .collect();
     let good = page(200, "", secret(&files) + &link("a.example", "55671"));
-    let peer = Peer::start(move |path, caller| {
-        if path == GOOD {
+    let peer = Peer::start(move |request, caller| {
+        if request.path == GOOD {
             let _ = good(caller);
         }
-        let answer = paths.iter().find(|(known, _)| known == path);
+        let answer = paths.iter().find(|(known, _)| *known == request.path);
         // A caller that breaks off is what is hoped for.
         let _ = answer.map(|(_, answer)| answer(caller));
     })?;
