@@ -7,7 +7,7 @@ use spanwire_e2e::{command, workspace};
 
 use crate::progress::Steps;
 use crate::test::{self, cargo};
-use crate::{codegen, tidy};
+use crate::{codegen, fuzz, tidy};
 
 const WITHIN: Duration = Duration::from_hours(1);
 
@@ -34,6 +34,7 @@ pub(crate) fn run() -> Result<bool> {
     steps.run("tidiness", |_| {
         tidy::run(root).map(|()| ((), "clean".to_owned()))
     })?;
+    fuzz::run(&fuzz::Args::default(), &steps)?;
     // What the README calls `cargo xtask test`.
     test::run(&test::Args::default())
 }

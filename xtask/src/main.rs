@@ -14,6 +14,7 @@ mod bench;
 mod ci;
 mod codegen;
 mod demo;
+mod fuzz;
 mod progress;
 mod raise;
 mod test;
@@ -40,7 +41,9 @@ enum Task {
     Test(test::Args),
     /// Measure.
     Bench(bench::Args),
-    /// All that a change has to pass: format, lints, generated files, tidiness, tests.
+    /// Try what strangers may send: all targets, or some.
+    Fuzz(fuzz::Args),
+    /// All that a change has to pass: format, lints, generated files, tidiness, fuzzers, tests.
     Ci,
     /// Write the generated files.
     Codegen {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Down(args) => up::down(&args).map(|()| true),
         Task::Test(args) => test::run(&args),
         Task::Bench(args) => bench::run(&args).map(|()| true),
+        Task::Fuzz(args) => fuzz::run(&args, &progress::Steps::default()).map(|()| true),
         Task::Ci => ci::run(),
         Task::Codegen { check } => codegen::run(check, workspace::root()).map(|()| true),
         Task::Tidy => tidy::run(workspace::root()).map(|()| true),

@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_mins(5);
 const LOOSE_END: &str = concat!("TO", "DO");
 
 /// Which of our crates a crate may use; what only its tests may use stands behind the bar.
-const EDGES: [(&str, &[&str], &[&str]); 8] = [
+const EDGES: [(&str, &[&str], &[&str]); 9] = [
     ("spanwire-api", &[], &[]),
     ("spanwire-router", &[], &[]),
     ("spanwire-plan", &["spanwire-api", "spanwire-router"], &[]),
@@ -40,9 +40,15 @@ const EDGES: [(&str, &[&str], &[&str]); 8] = [
         &["spanwire-api", "spanwire-router"],
         &["spanwire-standin"],
     ),
+    ("spanwire-fuzz", &["spanwire-operator"], &[]),
     (
         "xtask",
-        &["spanwire-api", "spanwire-plan", "spanwire-e2e"],
+        &[
+            "spanwire-api",
+            "spanwire-plan",
+            "spanwire-e2e",
+            "spanwire-fuzz",
+        ],
         &[],
     ),
 ];

@@ -41,6 +41,9 @@ pub use refusal::Refusal;
 pub use request::Request;
 pub use served::{ServeCertificate, Served};
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use connection::talk;
+
 use ledger::Ledgers;
 use limit::Limits;
 use signers::Signers;

@@ -89,7 +89,7 @@ impl Leading {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Leading {
     /// Leads for an hour, or until it is told otherwise.
     pub(crate) fn for_test() -> (watch::Sender<Option<Instant>>, Self) {

@@ -24,5 +24,8 @@ pub mod telemetry;
 pub mod text;
 mod wiped;
 
-#[cfg(test)]
+/// What a fuzzer may do to us.
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+#[cfg(any(test, fuzzing))]
 mod mock;

@@ -3,6 +3,15 @@
 //! Objects by path, a revision that moves, and faults on demand. It is dumb on purpose: what depends on admission,
 //! schema, garbage collection or watches is tested on the real one.
 
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test, and a fuzzer, is to stop where this is used as it should not be"
+)]
+#![cfg_attr(not(test), allow(dead_code, reason = "a fuzzer needs less of it"))]
+
+pub(crate) mod cluster;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -36,8 +36,18 @@ use crate::error::within;
 use crate::lease::Leading;
 use crate::telemetry::{Metrics, Redeemed};
 
+use answer::Received;
 use api_server::ApiServers;
+use exchange::Exchange;
 use target::Target;
+
+#[cfg(any(test, fuzzing))]
+use {
+    crate::wiped::Wiped,
+    hyper::http,
+    kube::api::DynamicObject,
+    tokio::io::{AsyncRead, AsyncWrite},
+};
 
 /// How many redemptions run at once: many, as each takes all of [`EXCHANGE`] where its peer never answers. Their answers, of
 /// 64 KiB at most, are 8 MiB together.
@@ -277,14 +287,9 @@ impl Shared {
         };
         let (policy, leading) = (&self.policy, &self.leading);
         let exchange = exchange::exchange(&target, &code, redeem, policy, &api_servers, leading);
-        let answer = match timeout(EXCHANGE, exchange).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return error.outcome(),
-            Err(_) => return Some(unreachable_now(exchange::NO_ANSWER)),
-        };
-        let received = match answer::Received::parse(&redeem.token, &answer) {
+        let received = match received(&redeem.token, exchange).await {
             Ok(received) => received,
-            Err(error) => return Some(Outcome::AnswerRefused(message(&error.to_string()))),
+            Err(outcome) => return outcome,
         };
         Some(
             match store::store(&self.client, redeem, &received, &self.dying).await {
@@ -312,6 +317,35 @@ impl Shared {
         // Single inserts and removals: a panic elsewhere leaves none half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is kept of the other site's answer, or else how it went, as [`Shared::outcome`] has it.
+async fn received(
+    token: &str,
+    exchange: impl Future<Output = Result<Zeroizing<Vec<u8>>, Exchange>>,
+) -> Result<Received, Option<Outcome>> {
+    let answer = match timeout(EXCHANGE, exchange).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return Err(error.outcome()),
+        Err(_) => return Err(Some(unreachable_now(exchange::NO_ANSWER))),
+    };
+    Received::parse(token, &answer)
+        .map_err(|error| Some(Outcome::AnswerRefused(message(&error.to_string()))))
+}
+
+/// The Secret that would be stored of what a peer at the other end of `stream` says, past TLS and whatever it is asked.
+#[cfg(any(test, fuzzing))]
+pub(crate) async fn secret<S>(
+    redeem: &Redeem,
+    stream: S,
+) -> Result<Wiped<DynamicObject>, Option<Outcome>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (_until, leading) = Leading::for_test();
+    let exchange = exchange::converse(stream, http::Request::default(), &leading);
+    let received = received(&redeem.token, exchange).await?;
+    store::secret(redeem, &received).map_err(|error| Some(unreachable_now(&error.to_string())))
 }
 
 fn unreachable_now(why: &str) -> Outcome {

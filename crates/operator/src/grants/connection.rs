@@ -20,6 +20,7 @@ use hyper::{Response, StatusCode, http};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -70,12 +71,11 @@ pub(super) async fn accept(
                     let Some(place) = places.take(peer.ip().to_canonical()) else { continue };
                     let conversation = Conversation {
                         server: server.clone(),
-                        acceptor: acceptor.clone(),
                         streams: streams.clone(),
                         stop: stop.clone(),
                         place,
                     };
-                    connections.spawn(conversation.hold(stream));
+                    connections.spawn(conversation.hold(acceptor.clone(), stream));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "Could not accept a connection for a redemption");
@@ -96,35 +96,48 @@ pub(super) async fn accept(
 /// One connection.
 struct Conversation {
     server: Arc<Server>,
-    acceptor: TlsAcceptor,
     streams: TaskTracker,
     stop: CancellationToken,
     place: Place,
 }
 
 impl Conversation {
-    async fn hold(self, stream: TcpStream) {
+    async fn hold(self, acceptor: TlsAcceptor, stream: TcpStream) {
         let connections = &self.server.metrics.grant_connections;
         connections.inc();
-        let seat = self.place.seat.clone();
-        tokio::select! {
-            () = self.converse(stream) => {}
-            () = seat.left.cancelled() => {}
-            () = seat.overdue() => {}
-        }
+        self.seated(self.greet(&acceptor, stream)).await;
         connections.dec();
     }
 
-    async fn converse(&self, stream: TcpStream) {
+    /// Until the client has taken too long, or has to make room.
+    async fn seated(&self, conversation: impl Future<Output = ()>) {
+        let seat = &self.place.seat;
+        tokio::select! {
+            () = conversation => {}
+            () = seat.left.cancelled() => {}
+            () = seat.overdue() => {}
+        }
+    }
+
+    async fn greet(&self, acceptor: &TlsAcceptor, stream: TcpStream) {
         // Answers are small and come whole.
         let _ = stream.set_nodelay(true);
-        let Ok(Ok(stream)) = timeout(HEADERS, self.acceptor.accept(stream)).await else {
-            return;
-        };
-        self.place.seat.moved();
-        let answer = service_fn(|request: http::Request<Incoming>| {
-            let (server, seat) = (self.server.clone(), self.place.seat.clone());
-            async move { Ok::<_, Infallible>(respond(&server, &seat, request).await) }
+        if let Ok(Ok(stream)) = timeout(HEADERS, acceptor.accept(stream)).await {
+            self.place.seat.moved();
+            self.converse(stream, respond).await;
+        }
+    }
+
+    /// Speaks HTTP; `respond` is how each request is answered.
+    async fn converse<S, R, F>(&self, stream: S, respond: R)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+        R: Fn(Arc<Server>, Arc<Seat>, http::Request<Incoming>) -> F,
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
+        let answer = service_fn(|request| {
+            let answer = respond(self.server.clone(), self.place.seat.clone(), request);
+            async move { Ok::<_, Infallible>(answer.await) }
         });
         let mut builder = Builder::new(Tracked(self.streams.clone()));
         builder
@@ -149,8 +162,8 @@ impl Conversation {
 }
 
 async fn respond(
-    server: &Server,
-    seat: &Arc<Seat>,
+    server: Arc<Server>,
+    seat: Arc<Seat>,
     request: http::Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     seat.moved();
@@ -201,6 +214,38 @@ fn response(answer: Result<Answer, Refusal>) -> Response<Full<Bytes>> {
         headers.insert(ALLOW, HeaderValue::from_static("POST"));
     }
     response
+}
+
+/// Talks with one client from `source` who is past TLS, as [`accept`] does with each; `seen` is shown every answer.
+#[cfg(any(test, fuzzing))]
+pub(crate) async fn talk<S>(
+    server: Arc<Server>,
+    source: IpAddr,
+    stream: S,
+    seen: impl Fn(&Response<Full<Bytes>>) + Clone + Send + 'static,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let Some(place) = Places::default().take(source) else {
+        return;
+    };
+    let conversation = Conversation {
+        server,
+        streams: TaskTracker::new(),
+        stop: CancellationToken::new(),
+        place,
+    };
+    let answers = conversation.converse(stream, |server, seat, request| {
+        let seen = seen.clone();
+        async move {
+            let answer = respond(server, seat, request).await;
+            seen(&answer);
+            answer
+        }
+    });
+    conversation.seated(answers).await;
+    conversation.streams.close();
+    conversation.streams.wait().await;
 }
 
 /// Gives the tasks of HTTP/2 an owner.

@@ -56,7 +56,7 @@ impl From<offer::Refusal> for Refusal {
 }
 
 impl Refusal {
-    pub(super) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NotPost => StatusCode::METHOD_NOT_ALLOWED,
             Self::BadBody | Self::BadHeader(_) => StatusCode::BAD_REQUEST,
@@ -73,7 +73,7 @@ impl Refusal {
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Self::NotPost => "Only POST is supported",
             Self::BadBody => "Request body not valid",

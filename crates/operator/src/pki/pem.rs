@@ -4,6 +4,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::PrivateKeyDer;
 use zeroize::Zeroizing;
 
 /// Characters on a line (RFC 7468 §2).
@@ -36,6 +37,16 @@ pub(crate) fn section(label: &str, der: &[u8]) -> Zeroizing<String> {
         "a copy of the key was left behind"
     );
     pem
+}
+
+/// One private key, in the form that it is in.
+pub(crate) fn private_key(key: &PrivateKeyDer<'_>) -> Zeroizing<String> {
+    let label = match key {
+        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+        _ => "PRIVATE KEY",
+    };
+    section(label, key.secret_der())
 }
 
 /// One certificate.

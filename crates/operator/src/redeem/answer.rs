@@ -9,7 +9,6 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustls_pki_types::PrivateKeyDer;
 use serde::Deserialize;
 use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use spanwire_api::{Endpoint, GROUP};
@@ -185,12 +184,7 @@ fn rewritten(file: &'static str, content: &[u8]) -> Result<String, ReadAnswer> {
 
 fn rewritten_key(content: &[u8]) -> Result<Zeroizing<String>, ReadAnswer> {
     let key = private_key(content).map_err(|_| ReadAnswer::FindFile(KEY_FILE))?;
-    let label = match &*key {
-        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
-        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
-        _ => "PRIVATE KEY",
-    };
-    Ok(pem::section(label, key.secret_der()))
+    Ok(pem::private_key(&key))
 }
 
 fn endpoints(spec: &Spec) -> Result<Vec<Endpoint>, ReadAnswer> {

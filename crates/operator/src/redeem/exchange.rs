@@ -13,6 +13,7 @@ use rustls::{CertificateError, Error as TlsError};
 use spanwire_plan::plan::Redeem;
 use spanwire_plan::world::Outcome;
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
@@ -99,6 +100,18 @@ pub(super) async fn exchange(
         })?;
     let request = request(target, code, redeem)?;
     let stream = connect(target, &addresses).await?;
+    converse(stream, request, leading).await
+}
+
+/// Sends the request to whoever is at the other end, and gives back the body of a good answer.
+pub(super) async fn converse<S>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+    leading: &Leading,
+) -> Result<Zeroizing<Vec<u8>>, Exchange>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEADERS)
         .handshake(TokioIo::new(stream))

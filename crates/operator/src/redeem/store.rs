@@ -110,7 +110,10 @@ async fn post(
     }
 }
 
-fn secret(redeem: &Redeem, received: &Received) -> Result<Wiped<DynamicObject>, StoreAnswer> {
+pub(super) fn secret(
+    redeem: &Redeem,
+    received: &Received,
+) -> Result<Wiped<DynamicObject>, StoreAnswer> {
     let secret: DynamicObject =
         serde_json::from_value(redeem.secret.object.clone()).map_err(|_| StoreAnswer::Write)?;
     let mut secret = Wiped::from(secret);
