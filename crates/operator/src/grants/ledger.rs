@@ -177,18 +177,15 @@ impl Server {
         // What is known so far may be older than what a user has allowed since.
         let mut is_confirmed = false;
         for turn in 0..TRIES {
-            let current = match known.take() {
-                Some(known) => known,
-                None => match self.read_back(grant).await? {
-                    Some(current) => {
-                        is_confirmed = true;
-                        current
-                    }
-                    None => {
-                        pause(turn).await;
-                        continue;
-                    }
-                },
+            let current = if let Some(known) = known.take() {
+                known
+            } else {
+                is_confirmed = true;
+                let Some(current) = self.read_back(grant).await? else {
+                    pause(turn).await;
+                    continue;
+                };
+                current
             };
             for one in waiting.extract_if(.., |one| current.holds(&one.claim)) {
                 one.tell(Ok(Recorded::Repeated));

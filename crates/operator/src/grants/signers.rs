@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use tokio_util::task::TaskTracker;
 use zeroize::Zeroize;
 
 use super::Refusal;
@@ -23,6 +24,7 @@ const KEPT: Duration = Duration::from_secs(5);
 pub(super) struct Signers {
     client: Client,
     kept: Arc<Mutex<HashMap<Key, Kept>>>,
+    wipers: TaskTracker,
 }
 
 type Key = (String, String);
@@ -38,6 +40,7 @@ impl Signers {
         Self {
             client,
             kept: Arc::default(),
+            wipers: TaskTracker::new(),
         }
     }
 
@@ -89,7 +92,7 @@ impl Signers {
         let used = kept.authority.clone();
         self.lock().insert(key.clone(), kept);
         let signers = self.clone();
-        tokio::spawn(async move {
+        self.wipers.spawn(async move {
             tokio::time::sleep(KEPT).await;
             let mut kept = signers.lock();
             // Another one may have taken its place.
