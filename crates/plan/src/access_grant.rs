@@ -28,7 +28,11 @@ pub(crate) fn plan(grant: &AccessGrant, world: &World, env: &Env<'_>) -> Plan {
     let wish = Wish::check(grant, offer.as_ref(), world, env);
     let said = Allowance::of(grant);
     // Once its end is said, it stays.
-    let first = || wish.as_ref().ok().and_then(|wish| wish.end(env.now));
+    let first = || {
+        wish.as_ref()
+            .ok()
+            .and_then(|wish| wish.end(start(grant, env.now)))
+    };
     let allowance = Allowance {
         end: said.end.or_else(first),
         ..said
@@ -125,11 +129,18 @@ impl Wish {
         Ok(Self { window })
     }
 
-    /// When a grant ends that is first processed now, to the second.
-    fn end(&self, now: Timestamp) -> Option<Timestamp> {
-        let end = now.checked_add(self.window).ok()?;
+    /// When a grant ends whose time begins at `start`, to the second.
+    fn end(&self, start: Timestamp) -> Option<Timestamp> {
+        let end = start.checked_add(self.window).ok()?;
         Timestamp::from_second(end.as_second()).ok()
     }
+}
+
+/// When the time of a grant begins that is first processed now: not before it was made, as the API server's clock has it. By
+/// a clock that is far behind it would be over as soon as that is set right.
+fn start(grant: &AccessGrant, now: Timestamp) -> Timestamp {
+    let made = grant.metadata.creation_timestamp.as_ref();
+    made.map_or(now, |made| now.max(made.0))
 }
 
 fn window(text: Option<&str>) -> Result<Duration, String> {
@@ -320,6 +331,9 @@ fn accepts_links(access: &RouterAccess, world: &World, env: &Env<'_>) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use spanwire_api::AccessGrantSpec;
+
     use super::*;
 
     #[test]
@@ -343,6 +357,16 @@ mod tests {
                 "{message}"
             );
         }
+    }
+
+    #[test]
+    fn the_time_of_a_grant_begins_when_it_is_processed_but_not_before_it_was_made() {
+        let mut grant = AccessGrant::new("g", AccessGrantSpec::default());
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        assert_eq!(start(&grant, at(100)), at(100));
+        grant.metadata.creation_timestamp = Some(Time(at(1000)));
+        assert_eq!(start(&grant, at(1200)), at(1200));
+        assert_eq!(start(&grant, at(100)), at(1000));
     }
 
     #[test]

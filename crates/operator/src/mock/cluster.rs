@@ -57,12 +57,15 @@ pub(crate) fn authority(subject: &str) -> Credential {
 }
 
 pub(crate) fn signed(by: &Credential, hosts: &[&str]) -> Credential {
-    let signer = Signer {
-        certificate: by.certificate.clone(),
-        roots: by.ca.clone(),
-        key: by.key.clone(),
-    };
-    pki::issue(&order("server", hosts, true), Some(&signer)).unwrap()
+    pki::issue(&order("server", hosts, true), Some(&signer(by))).unwrap()
+}
+
+pub(crate) fn signer(ca: &Credential) -> Signer {
+    Signer {
+        certificate: ca.certificate.clone(),
+        roots: ca.ca.clone(),
+        key: ca.key.clone(),
+    }
 }
 
 /// A cluster with a site in `east` and a grant for it.

@@ -46,6 +46,11 @@ pub(super) enum Exchange {
     AllowAddress,
     #[error("the certificate at the token's url {0}")]
     Trust(&'static str),
+    /// By the clock of this machine, which may be the one that is wrong.
+    #[error(
+        "the certificate at the token's url {0}, by the clock here: set whichever clock is wrong"
+    )]
+    Date(&'static str),
     #[error("the other site cannot answer now")]
     Wait,
     #[error("the code was refused")]
@@ -71,7 +76,7 @@ impl Exchange {
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let text = message(&self.to_string());
         Some(match self {
-            Self::Reach | Self::Wait => Outcome::Unreachable(text),
+            Self::Reach | Self::Date(_) | Self::Wait => Outcome::Unreachable(text),
             Self::AllowAddress | Self::WriteRequest => Outcome::Invalid(text),
             Self::Trust(_) => Outcome::Untrusted(text),
             Self::AcceptCode => Outcome::CodeRefused,
@@ -154,7 +159,7 @@ async fn connect(
             }
             Err(error) => {
                 if let Some(doubt) = doubt(&error) {
-                    failure = Exchange::Trust(doubt);
+                    failure = doubt;
                 }
             }
         }
@@ -163,20 +168,22 @@ async fn connect(
 }
 
 /// What is wrong with the peer's certificate, where that is what ended the handshake.
-fn doubt(error: &std::io::Error) -> Option<&'static str> {
+fn doubt(error: &std::io::Error) -> Option<Exchange> {
     let error = error.get_ref()?.downcast_ref::<TlsError>()?;
     let TlsError::InvalidCertificate(error) = error else {
         return None;
     };
     Some(match error {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            Exchange::Date("has expired")
+        }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "is not valid yet"
+            Exchange::Date("is not valid yet")
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "is not for the host that the url names"
+            Exchange::Trust("is not for the host that the url names")
         }
-        _ => "is not vouched for by the token's ca",
+        _ => Exchange::Trust("is not vouched for by the token's ca"),
     })
 }
 

@@ -1,6 +1,11 @@
 //! Does a token come to its end, whatever the other site and the API server do?
 
+use k8s_openapi::jiff::Timestamp;
+use spanwire_plan::plan::Issue;
+
 use super::*;
+use crate::mock::cluster::{order, signer};
+use crate::pki;
 
 fn not_dialled() -> Outcome {
     Outcome::Invalid("the token's url leads to an address that may not be dialled".to_owned())
@@ -109,6 +114,39 @@ async fn only_the_tokens_ca_is_trusted() {
             "the certificate at the token's url is not for the host that the url names".to_owned()
         )
     );
+}
+
+/// A clock that is a year off, here or there, comes right again: the token must not have died of it.
+#[tokio::test]
+async fn a_certificate_of_another_time_is_no_final_refusal() {
+    let cluster = Cluster::new(1);
+    let listening = listening(cluster.server()).await;
+    let at = |seconds: i64| {
+        Timestamp::from_second(Clock::default().now().as_second() + seconds).unwrap()
+    };
+    let signer = signer(&listening.ca);
+    for (from, to, how) in [
+        (-7200, -3600, "has expired"),
+        (1800, 3000, "is not valid yet"),
+    ] {
+        let order = Issue {
+            not_before: at(from),
+            not_after: at(to),
+            ..order("server", &["127.0.0.1"], true)
+        };
+        let credential = pki::issue(&order, Some(&signer)).unwrap();
+        let served = &listening.served;
+        served
+            .set(&credential.certificate, &credential.key)
+            .unwrap();
+        assert_eq!(
+            west(&listening, CODE).attempt().await.outcome,
+            Outcome::Unreachable(format!(
+                "the certificate at the token's url {how}, by the clock here: set whichever clock is wrong"
+            ))
+        );
+    }
+    assert_eq!(cluster.counted(), 0);
 }
 
 #[tokio::test]
