@@ -53,10 +53,6 @@ async fn stranger(stream: DuplexStream, bytes: &[u8]) -> Vec<u8> {
     heard
 }
 
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
-}
-
 /// What this key signs verifies with the first of these certificates.
 fn assert_pair(certificate: &[u8], key: &[u8]) {
     const MESSAGE: &[u8] = b"any message";

@@ -113,6 +113,11 @@ impl ApiServer {
         self.state().write(path, object);
     }
 
+    /// Takes an object away, as somebody else would.
+    pub(crate) fn remove(&self, path: &str) {
+        self.state().objects.remove(path);
+    }
+
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
         self.state().objects.get(path).cloned()
     }

@@ -3,7 +3,8 @@
 //! The bytes are all that it says after the handshake: status, headers and body. Where one of [`FILES`] is named, it says
 //! that file of a good credential instead: so an input is short and nearly all of it can be changed to some effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::LazyLock;
 
 use base64::Engine as _;
@@ -18,7 +19,7 @@ use spanwire_plan::plan::StoredLink;
 use spanwire_plan::world::Outcome;
 use tokio::io::{AsyncReadExt, duplex};
 
-use super::{HANG_UP, PIECE, assert_pair, at_once, contains, http_request, pem, stranger};
+use super::{HANG_UP, PIECE, assert_pair, at_once, http_request, pem, stranger};
 use crate::mock::cluster::act;
 use crate::redeem;
 use crate::wiped::Wiped;
@@ -82,13 +83,26 @@ pub(super) fn is_taken(bytes: &[u8]) -> bool {
         }
         Err(outcome) => {
             let outcome = format!("{:?}", outcome.expect("nobody else leads"));
-            let quotes = outcome.as_bytes().chunks_exact(QUOTE);
-            for quote in quotes {
-                assert!(!contains(&bytes, quote), "the peer is quoted: {outcome}");
-            }
+            assert!(
+                !is_quoted(&bytes, &outcome),
+                "the peer is quoted: {outcome}"
+            );
             false
         }
     }
+}
+
+/// Whether a good part of the words is in the text. By digests, because a fuzzer learns what it sees compared, and
+/// would put our own words in the peer's mouth.
+fn is_quoted(words: &[u8], text: &str) -> bool {
+    let digest = |part: &[u8]| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(part);
+        hasher.finish()
+    };
+    let said: HashSet<u64> = words.windows(QUOTE).map(digest).collect();
+    let mut told = text.as_bytes().chunks_exact(QUOTE);
+    told.any(|part| said.contains(&digest(part)))
 }
 
 fn stored(bytes: &[u8]) -> Result<Wiped<DynamicObject>, Option<Outcome>> {
@@ -234,6 +248,16 @@ mod tests {
             wanted[good] = true;
         }
         assert_eq!(taken, wanted);
+    }
+
+    #[test]
+    fn a_quotation_is_noticed() {
+        let words = "a peer says: what nobody else would ever come to say, and more";
+        assert!(is_quoted(words.as_bytes(), &format!("He said {words:?}")));
+        assert!(!is_quoted(
+            words.as_bytes(),
+            "He said what nobody else would repeat, and less"
+        ));
     }
 
     #[test]

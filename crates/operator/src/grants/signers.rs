@@ -105,6 +105,11 @@ impl Signers {
         });
     }
 
+    #[cfg(test)]
+    pub(super) fn holds_any(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Kept>> {
         // Single inserts and removals: a panic elsewhere leaves none half done.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)

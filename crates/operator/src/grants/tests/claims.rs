@@ -287,6 +287,30 @@ async fn the_issuer_that_a_grant_names_signs() {
     redeem(&server, CODE, "n").await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_ca_that_stays_the_same_is_read_once_in_a_while() {
+    let cluster = Cluster::new(10);
+    let server = cluster.server();
+    let reads = async |nonce: &str| {
+        redeem(&server, CODE, nonce).await.unwrap();
+        cluster.api.count("GET", "skupper-site-ca")
+    };
+    assert_eq!(reads("a").await, 1);
+    assert_eq!(reads("b").await, 1);
+    // The watch tells of another revision.
+    cluster.api.put(CA, cluster.api.get(CA).unwrap());
+    assert_eq!(reads("c").await, 2);
+    assert_eq!(reads("d").await, 2);
+    assert!(server.signers.holds_any());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(!server.signers.holds_any());
+    assert_eq!(reads("e").await, 3);
+
+    // A CA that is gone signs nothing, however short ago it was used.
+    cluster.api.remove(CA);
+    assert_eq!(refusal(&server, CODE, "f").await, Some(Refusal::NoIssuer));
+}
+
 #[tokio::test]
 async fn nothing_is_told_to_those_who_do_not_know_the_code() {
     let cluster = Cluster::new(1);
