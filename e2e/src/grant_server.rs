@@ -270,7 +270,7 @@ mod tests {
             nonce: Some("not heeded".to_owned()),
         };
         let ask = |uid: &str, code: &str| {
-            let status = json!({"ca": server.peer.ca(), "code": code});
+            let status = json!({"url": server.peer.url(uid), "ca": server.peer.ca(), "code": code});
             let grant =
                 Grant::of(&json!({"metadata": {"name": "g", "uid": uid}, "status": status}))?;
             let said = redeemer.redeem(server.peer.address(), &grant)?;

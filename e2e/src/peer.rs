@@ -142,7 +142,7 @@ mod tests {
         })?;
         let grant = Grant::of(&json!({
             "metadata": {"name": "g", "uid": "grant-uid"},
-            "status": {"ca": peer.ca(), "code": "code"},
+            "status": {"url": peer.url("grant-uid"), "ca": peer.ca(), "code": "code"},
         }))?;
         let redeemer = Redeemer {
             source: Ipv4Addr::LOCALHOST,
