@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
+use serde_json::{Map, Value};
 use spanwire_api::AccessGrant;
+use spanwire_plan::Env;
 use spanwire_plan::env::Config;
 use spanwire_plan::offer::{granted, told};
 use spanwire_plan::plan::Event;
-use spanwire_plan::{Env, Seen};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
@@ -81,52 +82,53 @@ impl Door {
     }
 }
 
+/// What the stores know of grants, as the plan has it now.
+#[derive(Clone)]
+struct View {
+    stores: Arc<Stores>,
+    config: Config,
+    clock: Clock,
+}
+
+impl View {
+    fn env(&self) -> Env<'_> {
+        Env {
+            now: self.clock.now(),
+            nonce: 0,
+            config: &self.config,
+        }
+    }
+
+    fn granted(&self, uid: &str) -> Option<Granted> {
+        let (namespace, name) = self.stores.codes.place_of_grant(uid)?;
+        let world = self.stores.world(&namespace);
+        let (grant, offer) = granted((&name, uid), &world, &self.env())?;
+        let issuer = offer
+            .as_ref()
+            .map(|offer| offer.issuer(grant.spec.issuer.as_deref()));
+        let issuer = issuer.and_then(|issuer| world.secrets.get(issuer));
+        Some(Granted {
+            issuer_revision: issuer.and_then(|secret| secret.metadata.resource_version.clone()),
+            grant: GrantRecord::of(grant),
+            offer,
+        })
+    }
+
+    fn told(&self, record: &GrantRecord) -> Option<Map<String, Value>> {
+        let world = self.stores.world(&record.namespace);
+        let live = world.access_grants.get(&record.name)?.fits()?;
+        let is_known = live.metadata.resource_version.as_ref() == Some(&record.resource_version);
+        is_known.then(|| told(live, &record.counted(live), &world, &self.env()))
+    }
+}
+
 fn directory(door: &Door, events: Sender<(ObjectReference, Event)>) -> Directory {
-    let (stores, clock) = (&door.stores, door.clock);
-    let health = door.health.clone();
-    let code = {
-        let stores = stores.clone();
-        move |uid: &str| stores.codes.digest(uid)
+    let view = View {
+        stores: door.stores.clone(),
+        config: door.config.clone(),
+        clock: door.clock,
     };
-    let grant = {
-        let (stores, config) = (stores.clone(), door.config.clone());
-        move |uid: &str| {
-            let (namespace, name) = stores.codes.place_of_grant(uid)?;
-            let world = stores.world(&namespace);
-            let env = Env {
-                now: clock.now(),
-                nonce: 0,
-                config: &config,
-            };
-            let (grant, offer) = granted((&name, uid), &world, &env)?;
-            let issuer = offer
-                .as_ref()
-                .map(|offer| offer.issuer(grant.spec.issuer.as_deref()));
-            let issuer = issuer.and_then(|issuer| world.secrets.get(issuer));
-            Some(Granted {
-                issuer_revision: issuer.and_then(|secret| secret.metadata.resource_version.clone()),
-                grant: GrantRecord::of(grant),
-                offer,
-            })
-        }
-    };
-    let told = {
-        let (stores, config) = (stores.clone(), door.config.clone());
-        move |record: &GrantRecord| {
-            let world = stores.world(&record.namespace);
-            let env = Env {
-                now: clock.now(),
-                nonce: 0,
-                config: &config,
-            };
-            let live = world.access_grants.get(&record.name).and_then(Seen::fits);
-            let live = live.filter(|live| {
-                live.metadata.resource_version.as_ref() == Some(&record.resource_version)
-            });
-            live.map(|live| told(live, &record.counted(live), &world, &env))
-                .unwrap_or_default()
-        }
-    };
+    let (health, stores, telling) = (door.health.clone(), door.stores.clone(), view.clone());
     let announce = move |grant: &GrantRecord, event: Event| {
         let about = ObjectReference {
             api_version: Some(AccessGrant::api_version(&()).into_owned()),
@@ -143,9 +145,9 @@ fn directory(door: &Door, events: Sender<(ObjectReference, Event)>) -> Directory
     };
     Directory {
         is_complete: Arc::new(move || health.is_complete()),
-        code: Arc::new(code),
-        grant: Arc::new(grant),
-        told: Arc::new(told),
+        code: Arc::new(move |uid| stores.codes.digest(uid)),
+        grant: Arc::new(move |uid| view.granted(uid)),
+        told: Arc::new(move |record| telling.told(record).unwrap_or_default()),
         announce: Arc::new(announce),
     }
 }

@@ -16,6 +16,7 @@ use spanwire_e2e::grant_server::{GrantServer, Offer};
 use spanwire_e2e::images::Profile;
 use spanwire_e2e::kubectl::has_condition;
 use spanwire_e2e::operator::Operator;
+use spanwire_e2e::redeemer::Grant;
 use spanwire_e2e::site::{Given, Site, token_for};
 use spanwire_e2e::{bed, wait};
 
@@ -241,15 +242,12 @@ fn killed_at_ours(stage: &mut Stage) -> Result<usize> {
             return Ok(false);
         }
         ends(stage, &kill.token, &given, false)?;
-        granted.push(kill.token.clone());
+        granted.push(Grant::of(&grant)?);
         Ok(true)
     })?;
     for grant in granted {
-        let stored = east.find("accessgrant", &grant)?.context("the grant")?;
-        let status = &stored["status"];
-        ensure!(status["redemptions"] == 1, "{grant}: {status}");
-        let claims = status["claims"].as_array().map_or(0, Vec::len);
-        ensure!(claims == 1, "{grant}: {status}");
+        let counted = grant.redemptions(&kubectl)?;
+        ensure!(counted == 1, "{}: {counted} counted", grant.name);
     }
     Ok(kills)
 }

@@ -191,23 +191,21 @@ impl Server {
                 one.tell(Ok(Recorded::Repeated));
             }
             let (claims, refusal) = sift(waiting, current.allowance, self.clock.now());
-            if claims.is_empty() {
-                return match refusal {
-                    Some(offer::Refusal::UsedUp(_)) if !is_confirmed => continue,
-                    refusal => {
-                        *last = Some(current);
-                        refusal.map_or(Ok(()), |refusal| Err(refusal.into()))
-                    }
-                };
-            }
-            match self.write(&current, &claims).await? {
-                Written::Done(record) => {
-                    tell(waiting, &claims, current.allowance.made);
-                    *last = Some(record);
-                    return refusal.map_or(Ok(()), |refusal| Err(refusal.into()));
+            let record = if claims.is_empty() {
+                if matches!(refusal, Some(offer::Refusal::UsedUp(_))) && !is_confirmed {
+                    continue;
                 }
-                Written::Unclear => pause(turn).await,
-            }
+                current
+            } else {
+                let Written::Done(record) = self.write(&current, &claims).await? else {
+                    pause(turn).await;
+                    continue;
+                };
+                tell(waiting, &claims, current.allowance.made);
+                record
+            };
+            *last = Some(record);
+            return refusal.map_or(Ok(()), |refusal| Err(refusal.into()));
         }
         Err(Refusal::Unavailable)
     }

@@ -28,8 +28,8 @@ pub enum Refusal {
     UsedUp,
     /// Too many wrong tries from there, or too much to do.
     TooMany,
-    /// The API server is away, or was too slow, or has not told everything yet. Nothing was counted, or it is not known whether; a repeat with the same
-    /// nonce is right in either case.
+    /// The API server is away, or was too slow, or has not told everything yet. Nothing was counted, or it is not known
+    /// whether; a repeat with the same nonce is right in either case.
     Unavailable,
     /// There is no site in this namespace.
     NoSite(String),

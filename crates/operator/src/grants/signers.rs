@@ -10,11 +10,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use tokio_util::task::TaskTracker;
-use zeroize::Zeroize;
 
 use super::Refusal;
 use crate::error::within;
-use crate::pki::{Authority, ReadSigner, Signer};
+use crate::pki::{Authority, Signer};
+use crate::wiped::Wiped;
 
 /// How long a CA is kept after it was read.
 const KEPT: Duration = Duration::from_secs(5);
@@ -66,24 +66,21 @@ impl Signers {
 
     async fn read(&self, namespace: &str, name: &str) -> Result<Kept, Refusal> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let mut secret = match within(api.get(name)).await {
-            Ok(secret) => secret,
+        let secret = match within(api.get(name)).await {
+            Ok(secret) => Wiped::from(secret),
             Err(error) if error.code() == Some(404) => return Err(Refusal::NoIssuer),
             Err(error) => {
                 tracing::debug!(secret = name, namespace, %error, "Could not read the CA");
                 return Err(Refusal::Unavailable);
             }
         };
-        let authority = authority(&secret);
-        for bytes in secret.data.iter_mut().flat_map(|data| data.values_mut()) {
-            bytes.0.zeroize();
-        }
+        let authority = Signer::from_secret(&secret).and_then(|signer| signer.authority());
         let authority = authority.map_err(|error| {
             tracing::warn!(secret = name, namespace, %error, "The CA cannot sign");
             Refusal::NoIssuer
         })?;
         Ok(Kept {
-            revision: secret.metadata.resource_version.unwrap_or_default(),
+            revision: secret.metadata.resource_version.clone().unwrap_or_default(),
             authority: Arc::new(authority),
         })
     }
@@ -114,8 +111,4 @@ impl Signers {
         // Single inserts and removals: a panic elsewhere leaves none half done.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn authority(secret: &Secret) -> Result<Authority, ReadSigner> {
-    Signer::from_secret(secret)?.authority()
 }

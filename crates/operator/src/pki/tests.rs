@@ -16,9 +16,11 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use spanwire_plan::facts::CertificateFacts;
-use spanwire_plan::plan::{Child, Event, Legacy, ObjectKind, Source};
 
 use super::*;
+use crate::mock::cluster;
+
+pub(super) use crate::mock::cluster::signer;
 
 pub(super) const NOW: i64 = 1_800_000_000;
 pub(super) const YEAR: i64 = 365 * 24 * 3600;
@@ -29,40 +31,17 @@ pub(super) fn at(second: i64) -> Timestamp {
 
 pub(super) fn order(subject: &str, hosts: &[&str], is_signed: bool) -> Issue {
     Issue {
-        secret: Child {
-            kind: ObjectKind::Secret,
-            object: serde_json::Value::Null,
-            data: std::collections::BTreeMap::new(),
-            unwanted: Vec::new(),
-        },
-        live: None,
-        subject: subject.to_owned(),
-        hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
-        client: false,
         server: false,
-        signer: is_signed.then(|| Source {
-            secret: "ca".to_owned(),
-            uid: "1".to_owned(),
-            resource_version: "1".to_owned(),
-        }),
         not_before: at(NOW - 600),
         not_after: at(NOW + YEAR),
-        rsa: false,
-        legacy: Legacy::default(),
-        event: Event {
-            warning: false,
-            reason: String::new(),
-            note: String::new(),
-        },
+        ..cluster::order(subject, hosts, is_signed)
     }
 }
 
-pub(super) fn signer(ca: &Credential) -> Signer {
-    Signer {
-        certificate: ca.certificate.clone(),
-        roots: ca.ca.clone(),
-        key: Zeroizing::new(ca.key.to_string()),
-    }
+/// What a redeemed token brings that was signed by this CA.
+pub(super) fn redeemed(ca: &Credential) -> Credential {
+    let issuer = signer(ca).authority().unwrap();
+    client_credential("remote", &issuer, at(NOW - 600), at(NOW + YEAR), false).unwrap()
 }
 
 pub(super) fn our_ca() -> Credential {
@@ -222,14 +201,7 @@ fn an_ip_address_among_the_dns_names_disturbs_no_verifier() {
 #[test]
 fn a_redeemed_credential_only_dials() {
     let ca = our_ca();
-    let credential = client_credential(
-        "site",
-        &signer(&ca).authority().unwrap(),
-        at(NOW - 600),
-        at(NOW + YEAR),
-        false,
-    )
-    .unwrap();
+    let credential = redeemed(&ca);
     as_client(&credential).unwrap();
     let leaf = &facts_of(&credential.certificate)[0];
     assert!(leaf.client && !leaf.server);

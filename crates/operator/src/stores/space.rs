@@ -81,24 +81,25 @@ impl Space {
     pub(super) fn keep<K: Stored>(&mut self, object: K) -> Errand {
         let metadata = object.metadata();
         let name = metadata.name.clone().unwrap_or_default();
-        let known = K::of(&self.world).get(&name).map(Named::metadata);
-        let is_known = known.is_some_and(|known| {
+        let known = K::of(&self.world).get(&name);
+        let known_metadata = known.map(Named::metadata);
+        let is_known = known_metadata.is_some_and(|known| {
             known.resource_version.is_some() && known.resource_version == metadata.resource_version
         });
         if is_known {
             return Errand::default();
         }
         // Another object under a name that is known: the old one's going was missed.
-        let gone = known
+        let gone = known_metadata
             .and_then(|known| known.uid.clone())
             .filter(|uid| metadata.uid.as_ref() != Some(uid));
-        let before = K::of(&self.world).get(&name).map(Stored::references);
-        let after = object.references();
+        let names_the_same = known.is_some_and(|known| known.references() == object.references());
         K::objects(Arc::make_mut(&mut self.world)).insert(object);
-        if before == Some(after) {
-            return self.news(gone);
+        if names_the_same {
+            self.news(gone)
+        } else {
+            self.changed(gone)
         }
-        self.changed(gone)
     }
 
     /// Lets go of an object.

@@ -1,8 +1,8 @@
 //! Is the operator alive, and can it be counted on?
 //!
 //! Alive: its own loop turns. Ready: every store has been filled once, what the objects name has been asked for, the
-//! loop turns, and nobody has asked it to stop. Neither is about the API server: an operator that is restarted because the masters are gone is worse off
-//! than before (`design.md` §7).
+//! loop turns, and nobody has asked it to stop. Neither is about the API server: an operator that is restarted because
+//! the masters are gone is worse off than before (`design.md` §7).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,8 +8,8 @@ use spanwire_api::{AccessGrant, Claim};
 use spanwire_plan::Seen;
 use spanwire_plan::settle::FIELD_MANAGER;
 
-use super::super::{GrantRecord, Refusal, Server};
 use crate::error::{CallServer, within};
+use crate::grants::{GrantRecord, Refusal, Server};
 
 /// How many claims are kept …
 const CLAIMS: usize = 256;

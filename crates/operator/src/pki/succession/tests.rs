@@ -8,10 +8,10 @@ use spanwire_plan::facts::CertificateFacts;
 use spanwire_plan::plan::{Issue, Legacy};
 
 use super::*;
+use crate::pki::date_time;
 use crate::pki::tests::{
-    NOW, YEAR, as_client, as_server, at, ders, facts_of, order, our_ca, signer, user_ca,
+    NOW, YEAR, as_client, as_server, at, ders, facts_of, order, our_ca, redeemed, signer, user_ca,
 };
-use crate::pki::{client_credential, date_time};
 
 mod openssl;
 
@@ -78,15 +78,7 @@ fn whoever_trusts_either_ca_believes_what_the_new_one_signs() {
     let leaf = leaf(&new);
     assert_eq!(ders(&leaf.ca), ders(&new.ca));
     assert_eq!(ders(&leaf.certificate)[1..], ders(&new.certificate)[1..]);
-    let start = at(NOW - 600);
-    let redeemed = client_credential(
-        "remote",
-        &signer(&new).authority().unwrap(),
-        start,
-        at(NOW + YEAR),
-        false,
-    )
-    .unwrap();
+    let redeemed = redeemed(&new);
     for trusted in [&old.certificate, &new.ca, &facts_pem(&new, 0)] {
         as_server(&trusting(&leaf, trusted), "a.example").unwrap();
         as_client(&trusting(&redeemed, trusted)).unwrap();

@@ -279,16 +279,6 @@ fn links_come_up_at_every_moment_of_a_rollover() {
     }
     let old = our_ca();
     let new = successor(&signer(&old));
-    let redeemed = |ca: &Credential| {
-        client_credential(
-            "remote",
-            &signer(ca).authority().unwrap(),
-            at(NOW - 600),
-            at(NOW + YEAR),
-            false,
-        )
-        .unwrap()
-    };
     // Before the leaf follows its CA, and after; with remote sites from before, and from after.
     for server in [leaf(&old), leaf(&new)] {
         for client in [redeemed(&old), redeemed(&new)] {
