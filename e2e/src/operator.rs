@@ -53,12 +53,14 @@ impl Operator {
         )
     }
 
-    /// Starts one that looks at one namespace only, which is its own, and whose objects are made there.
+    /// Starts one that looks at one namespace only, which is its own, and whose objects are made there; `more` are further
+    /// flags.
     pub fn start_in(
         namespace: &str,
         programs: &Path,
         kubectl: &Kubectl,
         logs: &Path,
+        more: &[String],
     ) -> Result<Operator> {
         namespace::make(kubectl, &[namespace])?;
         give(kubectl, namespace, DEPLOYMENT)?;
@@ -67,6 +69,7 @@ impl Operator {
             in_namespace(namespace),
             format!("--watch-namespace={namespace}"),
         ];
+        let args = [&args, more].concat();
         let name = format!("operator-{namespace}");
         Operator::ours(programs, kubectl.kubeconfig(), &name, logs, &args)
     }
@@ -141,13 +144,20 @@ impl Operator {
         Ok(http::exchange(&mut stream, &request)?.status)
     }
 
-    /// What it has resident, in kilobytes.
-    pub fn memory(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let size = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        Ok(size.context("no size")?.parse()?)
+    /// Has `work` done, and says by how much, in kilobytes, it had more resident at any time meanwhile than before.
+    pub fn grows(&self, work: impl FnOnce() -> Result<()>) -> Result<u64> {
+        let of = |file| format!("/proc/{}/{file}", self.child.id());
+        let peak = || -> Result<u64> {
+            let status = std::fs::read_to_string(of("status")).context("read its status")?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let size = line.and_then(|line| line.trim().strip_suffix(" kB"));
+            Ok(size.context("no size")?.parse()?)
+        };
+        // From now on the peak is that of now (proc_pid_clear_refs(5)).
+        std::fs::write(of("clear_refs"), "5").context("forget its peak")?;
+        let before = peak()?;
+        work()?;
+        Ok(peak()?.saturating_sub(before))
     }
 
     /// What it has logged, all its lives together.

@@ -107,11 +107,20 @@ impl Grant {
     /// How often it was redeemed: as many as are counted have to be known as claims.
     pub fn redemptions(&self, kubectl: &Kubectl) -> Result<usize> {
         let args = ["accessgrant", &self.name, "--namespace", &self.namespace];
-        let status = &kubectl.find(&args)?.context("the grant is gone")?["status"];
-        let counted = usize::try_from(status["redemptions"].as_u64().unwrap_or_default())?;
-        let claims = status["claims"].as_array().map_or(0, Vec::len);
-        ensure!(counted == claims, "{counted} counted, {claims} claims");
-        Ok(counted)
+        redemptions(&kubectl.find(&args)?.context("the grant is gone")?)
+    }
+
+    /// How often each of a namespace was redeemed, by name.
+    pub fn count(kubectl: &Kubectl, namespace: &str) -> Result<HashMap<String, usize>> {
+        let grants = kubectl.items(&["accessgrants.skupper.io", "--namespace", namespace])?;
+        let counted = grants.iter().map(|grant| {
+            let name = text(&grant["metadata"]["name"]);
+            Ok((
+                name.to_owned(),
+                redemptions(grant).context(name.to_owned())?,
+            ))
+        });
+        counted.collect()
     }
 
     /// A connection to the server, with nothing said yet.
@@ -159,6 +168,14 @@ impl Redeemer {
             grant.code,
         )
     }
+}
+
+fn redemptions(grant: &Value) -> Result<usize> {
+    let status = &grant["status"];
+    let counted = usize::try_from(status["redemptions"].as_u64().unwrap_or_default())?;
+    let claims = status["claims"].as_array().map_or(0, Vec::len);
+    ensure!(counted == claims, "{counted} counted, {claims} claims");
+    Ok(counted)
 }
 
 /// An address of this machine for each redeemer: wrong tries, and those that come too late, are limited by address.

@@ -8,6 +8,8 @@ use crate::interrupt;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// A probe that takes longer than this is repeated as often as one that takes this long.
+const DEAREST: Duration = Duration::from_millis(500);
 
 /// Calls `probe` until it yields a value; fails after `within`, at an interrupt, and when the probe itself fails.
 ///
@@ -21,13 +23,15 @@ pub fn until<T>(
     let mut pause = FIRST_PAUSE;
     loop {
         interrupt::check()?;
+        let asked = Instant::now();
         if let Some(value) = probe()? {
             return Ok(value);
         }
         if start.elapsed() >= within {
             bail!("waited {:.0} s in vain for {what}", within.as_secs_f64());
         }
-        std::thread::sleep(pause);
+        // Who looks often at what is dear to look at keeps others from getting there.
+        std::thread::sleep(pause.max(asked.elapsed().min(DEAREST) * 2));
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
 }

@@ -4,6 +4,7 @@
 //! whose requests and answers are lost, and redeemers who are gone before their answer comes (`design.md` §6).
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,11 +79,35 @@ struct Ending {
 /// What came of all trials.
 #[derive(Debug, Default)]
 struct Tally {
+    trials: usize,
+    redeemers: usize,
     delivered: usize,
+    /// By `status.redemptions`, and by `status.claims` as well.
     counted: usize,
     /// Counted for clients without a nonce, who went before their answer came.
     lost: usize,
     longest: Duration,
+    /// Whose redeemer insisted for the longest time.
+    worst: Option<Trial>,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally {
+            trials,
+            redeemers,
+            delivered,
+            counted,
+            lost,
+            longest,
+            worst,
+        } = self;
+        write!(
+            to,
+            "{trials} trials, {redeemers} redeemers: {counted} claimed and counted, {delivered} delivered, {lost} lost; \
+             the worst case waited {longest:.1?}: {worst:?}"
+        )
+    }
 }
 
 /// A control plane, and what goes wrong on it.
@@ -151,9 +176,9 @@ impl Stage {
     }
 
     /// Makes the grants of a wave, and waits until they can be redeemed.
-    fn grants(&self, trials: &[Trial]) -> Result<Vec<Grant>> {
+    fn grants(&self, wave: usize, trials: &[Trial]) -> Result<Vec<Grant>> {
         let names: Vec<String> = (0..trials.len())
-            .map(|number| format!("grant-{number}"))
+            .map(|number| format!("grant-{wave}-{number}"))
             .collect();
         let wanted = names.iter().map(String::as_str);
         let wanted = wanted.zip(trials.iter().map(|trial| trial.allowed));
@@ -245,11 +270,7 @@ fn exactly_n_whatever_fails() -> Result<()> {
         played.and(kills)
     });
     let kills = kills.with_context(|| format!("SPANWIRE_SEED={}", stage.dice.seed))?;
-    println!(
-        "{} trials, {kills} kills, seed {}: {tally:?}",
-        trials(),
-        stage.dice.seed
-    );
+    println!("{tally}; {kills} kills, seed {}", stage.dice.seed);
     let Stage {
         operators, cluster, ..
     } = stage;
@@ -259,41 +280,41 @@ fn exactly_n_whatever_fails() -> Result<()> {
 
 fn play(stage: &Stage, tally: &mut Tally) -> Result<()> {
     let all: Vec<Trial> = (0..trials()).map(Trial::new).collect();
-    for trials in all.chunks(WAVE) {
-        let grants = stage.grants(trials)?;
+    for (wave, trials) in all.chunks(WAVE).enumerate() {
+        let grants = stage.grants(wave, trials)?;
         stage.is_faulty.store(true, Ordering::Relaxed);
         let endings = stage.redeem(trials, &grants)?;
         stage.is_faulty.store(false, Ordering::Relaxed);
+        let counted = Grant::count(&stage.kubectl(), NAMESPACE)?;
         for (number, (trial, grant)) in trials.iter().zip(&grants).enumerate() {
             let endings = endings.iter().filter(|ending| ending.grant == number);
-            judge(stage, *trial, grant, &endings.collect::<Vec<_>>(), tally)
+            let counted = counted.get(&grant.name).context("the grant is gone")?;
+            judge(*trial, *counted, &endings.collect::<Vec<_>>(), tally)
                 .with_context(|| format!("{trial:?} of {}", grant.name))?;
         }
-        let delete = ["delete", "accessgrants.skupper.io", "--all"];
+        let delete = ["delete", "accessgrants.skupper.io", "--all", "--wait=false"];
         stage.kubectl().run(&[&delete[..], &HERE].concat())?;
     }
     Ok(())
 }
 
-fn judge(
-    stage: &Stage,
-    trial: Trial,
-    grant: &Grant,
-    endings: &[&Ending],
-    tally: &mut Tally,
-) -> Result<()> {
-    let counted = grant.redemptions(&stage.kubectl())?;
+fn judge(trial: Trial, counted: usize, endings: &[&Ending], tally: &mut Tally) -> Result<()> {
     let delivered = endings.iter().filter(|ending| ending.is_granted).count();
     ensure!(counted == trial.allowed, "{counted} counted");
     ensure!(endings.len() == trial.redeemers);
     let lost = counted.checked_sub(delivered);
     let lost = lost.with_context(|| format!("{delivered} delivered, {counted} counted"))?;
     ensure!(lost == 0 || !trial.has_nonces, "{lost} lost");
+    tally.trials += 1;
+    tally.redeemers += trial.redeemers;
     tally.delivered += delivered;
     tally.counted += counted;
     tally.lost += lost;
     let longest = endings.iter().map(|ending| ending.took).max();
-    tally.longest = tally.longest.max(longest.unwrap_or_default());
+    if let Some(longest) = longest.filter(|longest| *longest > tally.longest) {
+        tally.longest = longest;
+        tally.worst = Some(trial);
+    }
     Ok(())
 }
 

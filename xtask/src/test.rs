@@ -25,7 +25,9 @@ const TIERS: [&str; 6] = ["case", "law", "shell", "api", "pod", "story"];
 /// The test programs of `e2e/tests` that tell what a user does, start to end.
 const STORIES: [&str; 6] = ["walk", "order", "grants", "survive", "operate", "pod_late"];
 /// The test programs of `e2e/tests` that make clusters of their own.
-const OWN: [&str; 6] = ["grants", "hostile", "late", "peer", "pod_late", "upstream"];
+const OWN: [&str; 7] = [
+    "clock", "grants", "hostile", "late", "peer", "pod_late", "upstream",
+];
 /// The package whose tests stand on a cluster.
 const BEDDED: &str = "spanwire-e2e";
 /// The folder below `target`; not `bed`, where Cargo keeps the build scripts of the profile of that name.

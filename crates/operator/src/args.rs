@@ -98,7 +98,7 @@ pub struct OperatorArgs {
     /// What is logged: a level, or finer by module, as in `info,spanwire_operator=debug`.
     #[arg(long, env = "RUST_LOG", default_value = "info,kube_runtime=warn")]
     pub log_filter: String,
-    /// Shifts the clock, for tests.
+    /// Shifts the clock of this machine, for tests.
     #[arg(long, hide = true, default_value = "0s")]
     pub clock_offset: SignedDuration,
     /// Lets tokens name hosts on this machine, for tests.

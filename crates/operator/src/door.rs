@@ -126,7 +126,7 @@ fn directory(door: &Door, events: Sender<(ObjectReference, Event)>) -> Directory
     let view = View {
         stores: door.stores.clone(),
         config: door.config.clone(),
-        clock: door.clock,
+        clock: door.clock.clone(),
     };
     let (health, stores, telling) = (door.health.clone(), door.stores.clone(), view.clone());
     let announce = move |grant: &GrantRecord, event: Event| {

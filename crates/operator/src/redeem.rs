@@ -276,7 +276,7 @@ impl Shared {
         }
         let spec = token.spec;
         let code = Zeroizing::new(spec.code);
-        let target = match Target::parse(&spec.url, &spec.ca, &code) {
+        let target = match Target::parse(&spec.url, &spec.ca, &code, &self.clock) {
             Ok(target) => target,
             Err(error) => return Some(Outcome::Invalid(message(&error.to_string()))),
         };

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use hyper::Uri;
+use hyper::{Response, Uri};
 use kube::Client;
+use kube::client::ClientBuilder;
 use spanwire_plan::Config;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tower::util::MapResponseLayer;
 
 use crate::act::Workshop;
 use crate::args::OperatorArgs;
@@ -71,14 +73,14 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
     ));
     tasks.spawn(beat(health.clone()));
 
-    let (client, api_server) = client().await?;
     let clock = Clock::shifted(args.clock_offset);
+    let (client, api_server) = client(clock.clone()).await?;
     let (bells, queues) = Bells::new(&controllers::KINDS);
     let stores = Arc::new(Stores::new(&config.namespace, bells));
     stores.hold(health.hold("what the objects name is being read"));
     let lease = Lease::new(
         client.clone(),
-        clock,
+        clock.clone(),
         &config.namespace,
         LEASE,
         &args.identity,
@@ -95,7 +97,7 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
         let leading = leading.clone();
         Pool::new(
             client.clone(),
-            clock,
+            clock.clone(),
             policy,
             leading,
             metrics.clone(),
@@ -121,7 +123,7 @@ async fn live(args: OperatorArgs, config: Config) -> anyhow::Result<()> {
             stores: stores.clone(),
             health: health.clone(),
             config: config.clone(),
-            clock,
+            clock: clock.clone(),
             publisher: publisher.clone(),
             metrics: metrics.clone(),
         };
@@ -202,15 +204,21 @@ async fn beat(health: Health) {
     }
 }
 
-/// A client for the API server that the environment names, and where that is. Nothing is sent yet.
-async fn client() -> anyhow::Result<(Client, Uri)> {
+/// A client for the API server that the environment names, whose answers the clock hears, and where that is. Nothing is sent
+/// yet.
+async fn client(clock: Clock) -> anyhow::Result<(Client, Uri)> {
     let mut config = kube::Config::infer()
         .await
         .context("found no API server to talk to")?;
     // It would repeat a POST or a PATCH whose fate is unclear, for minutes, inside one call.
     config.default_retry = false;
     let api_server = config.cluster_url.clone();
-    Ok((Client::try_from(config)?, api_server))
+    let hear = MapResponseLayer::new(move |answer: Response<_>| {
+        clock.hear(answer.headers());
+        answer
+    });
+    let client = ClientBuilder::try_from(config)?.with_layer(&hear).build();
+    Ok((client, api_server))
 }
 
 /// Prints the CustomResourceDefinitions, a YAML document each.

@@ -55,7 +55,7 @@ pub(super) fn are_refused(stage: &Stage) -> Result<(usize, u64)> {
         let _ = answer.map(|(_, answer)| answer(caller));
     })?;
 
-    let cost = stage.costs(|| {
+    let cost = stage.operator.grows(|| {
         for name in &names {
             stage.apply(TAKES, &token(&peer, &path(name), &path(name)))?;
         }

@@ -77,13 +77,6 @@ impl Stage {
         ensure!(said.status == 200, "{} {}", said.status, said.body);
         Ok(())
     }
-
-    /// Calls `strangers`, and says how much larger the operator is afterwards, in kilobytes.
-    fn costs(&self, strangers: impl FnOnce() -> Result<()>) -> Result<u64> {
-        let before = self.operator.memory()?;
-        strangers()?;
-        Ok(self.operator.memory()?.saturating_sub(before))
-    }
 }
 
 #[test]

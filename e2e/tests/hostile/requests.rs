@@ -36,7 +36,7 @@ pub(super) fn are_refused(stage: &Stage) -> Result<(usize, u64)> {
         ("HTTP without TLS", b"POST / HTTP/1.1\r\n\r\n"),
         ("junk for a handshake", &[0x16; 4096]),
     ];
-    let cost = stage.costs(|| {
+    let cost = stage.operator.grows(|| {
         thread::scope(|scope| {
             let inside = knocks.iter().map(|knock| {
                 let grant = &grant;

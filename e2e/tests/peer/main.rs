@@ -43,7 +43,7 @@ impl Stage {
     fn set() -> Result<Stage> {
         let (cluster, programs) = bed::without_operator(Profile::Bed)?;
         let (kubectl, logs) = (cluster.kubectl(), cluster.dir().join("logs"));
-        let granting = Operator::start_in(GIVES, &programs, &kubectl, &logs)?;
+        let granting = Operator::start_in(GIVES, &programs, &kubectl, &logs, &[])?;
         let trap = Arc::new(Trap::default());
         let deciding = trap.clone();
         let (proxy, kubeconfig) = cluster.divert_admin(move |asked| deciding.fate(asked))?;

@@ -84,6 +84,10 @@ impl Batch {
             .env(skip::VARIABLE, &skips)
             // An error says what was attempted; where it was made is of no use to who reads it.
             .env("RUST_LIB_BACKTRACE", "0");
+        if self.ground != Ground::Machine {
+            // What they measured is told, though they passed.
+            cargo.args(["--", "--show-output"]);
+        }
         if self.tier == "shell" {
             cargo.env("RUST_TEST_THREADS", SHELL_THREADS);
         }

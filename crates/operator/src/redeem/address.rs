@@ -110,6 +110,7 @@ fn inner(address: Ipv6Addr) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
 
     #[test]
     fn what_is_never_a_grant_server_is_not_dialled() {
@@ -155,7 +156,7 @@ mod tests {
             .unwrap()
             .pem();
         let found = async |url: &str, api_server: &str| {
-            let target = Target::parse(url, &ca, "c").unwrap();
+            let target = Target::parse(url, &ca, "c", &Clock::default()).unwrap();
             let api_server = Some(api_server.parse().unwrap());
             addresses(
                 &target,
@@ -201,7 +202,7 @@ mod tests {
             .self_signed(&key)
             .unwrap()
             .pem();
-        let target = Target::parse("https://localhost:1/u", &ca, "c").unwrap();
+        let target = Target::parse("https://localhost:1/u", &ca, "c", &Clock::default()).unwrap();
         assert_eq!(
             addresses(&target, &Policy::default(), &[]).await,
             Err(FindAddress::Refuse)

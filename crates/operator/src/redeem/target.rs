@@ -12,6 +12,7 @@ use rustls_pki_types::{InvalidDnsNameError, ServerName};
 use thiserror::Error;
 use url::{Host, Url};
 
+use crate::clock::Clock;
 use crate::facts::certificates;
 
 /// The longest address.
@@ -64,7 +65,8 @@ pub(super) enum ReadToken {
 }
 
 impl Target {
-    pub(super) fn parse(url: &str, ca: &str, code: &str) -> Result<Self, ReadToken> {
+    /// Reads what a token says; certificates are judged by `clock`.
+    pub(super) fn parse(url: &str, ca: &str, code: &str, clock: &Clock) -> Result<Self, ReadToken> {
         if code.is_empty() || code.len() > MAX_CODE {
             return Err(ReadToken::LimitCode);
         }
@@ -96,7 +98,7 @@ impl Target {
             port: url.port().unwrap_or(443),
             path,
             server_name,
-            tls: Arc::new(tls(ca)?),
+            tls: Arc::new(tls(ca, clock)?),
         })
     }
 }
@@ -109,7 +111,7 @@ fn of_address(address: IpAddr) -> (TargetHost, ServerName<'static>) {
 }
 
 /// TLS 1.3, and the token's CA is the only one there is.
-fn tls(ca: &str) -> Result<ClientConfig, ReadToken> {
+fn tls(ca: &str, clock: &Clock) -> Result<ClientConfig, ReadToken> {
     if ca.trim().is_empty() {
         return Err(ReadToken::FindCa);
     }
@@ -121,7 +123,8 @@ fn tls(ca: &str) -> Result<ClientConfig, ReadToken> {
             ReadToken::ReadCa("one of its certificates cannot be a trust anchor".to_owned())
         })?;
     }
-    let mut tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+    let (provider, clock) = (Arc::new(default_provider()), Arc::new(clock.clone()));
+    let mut tls = ClientConfig::builder_with_details(provider, clock)
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
@@ -147,16 +150,25 @@ mod tests {
     }
 
     fn error(url: &str, ca: &str, code: &str) -> String {
-        Target::parse(url, ca, code).unwrap_err().to_string()
+        Target::parse(url, ca, code, &Clock::default())
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn a_url_of_a_grant_is_taken_apart() {
-        let target = Target::parse("https://a.example:9090/the-uid?x=1#y", &ca(), "c").unwrap();
+        let target = Target::parse(
+            "https://a.example:9090/the-uid?x=1#y",
+            &ca(),
+            "c",
+            &Clock::default(),
+        )
+        .unwrap();
         assert_eq!(target.authority, "a.example:9090");
         assert_eq!(target.host, TargetHost::Name("a.example".to_owned()));
         assert_eq!((target.port, target.path.as_str()), (9090, "/the-uid?x=1"));
-        let target = Target::parse("https://[2001:db8::1]/u", &ca(), "c").unwrap();
+        let target =
+            Target::parse("https://[2001:db8::1]/u", &ca(), "c", &Clock::default()).unwrap();
         assert_eq!(
             target.host,
             TargetHost::Address("2001:db8::1".parse().unwrap())
@@ -197,7 +209,7 @@ mod tests {
     #[test]
     fn an_address_in_disguise_is_an_address() {
         for disguise in ["https://2130706433/", "https://0x7f.1/", "https://127.1/"] {
-            let target = Target::parse(disguise, &ca(), "c").unwrap();
+            let target = Target::parse(disguise, &ca(), "c", &Clock::default()).unwrap();
             assert_eq!(
                 target.host,
                 TargetHost::Address("127.0.0.1".parse().unwrap()),
