@@ -29,6 +29,8 @@ pub struct Request {
     pub object_ref: Object,
     #[serde(default)]
     pub response_status: Status,
+    #[serde(default)]
+    pub user_agent: String,
     /// Path and query.
     #[serde(default, rename = "requestURI")]
     pub uri: String,
@@ -105,12 +107,12 @@ impl AuditLog {
 }
 
 impl Request {
-    /// Whether it came from the operator or from a router pod: a service account that is not Kubernetes' own.
+    /// Whether it came from the operator or from a router pod: a service account that is not Kubernetes' own, or whoever
+    /// an operator outside its cluster acts for.
     pub fn is_ours(&self) -> bool {
-        self.user
-            .username
-            .strip_prefix("system:serviceaccount:")
-            .is_some_and(|name| !name.starts_with("kube-system:"))
+        let account = self.user.username.strip_prefix("system:serviceaccount:");
+        let is_in_cluster = account.is_some_and(|name| !name.starts_with("kube-system:"));
+        is_in_cluster || self.user_agent.starts_with("spanwire/")
     }
 
     /// Whether it would change something.

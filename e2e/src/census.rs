@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::kubectl::Kubectl;
 
 /// Our kinds, and all kinds of children that we make.
-const RESOURCES: [&str; 20] = [
+pub(crate) const RESOURCES: [&str; 20] = [
     "sites.skupper.io",
     "links.skupper.io",
     "routeraccesses.skupper.io",
@@ -75,7 +75,7 @@ impl Census {
 }
 
 /// What every namespace has from Kubernetes itself.
-fn is_given(object: &Value) -> bool {
+pub(crate) fn is_given(object: &Value) -> bool {
     let (kind, name) = (object["kind"].as_str(), object["metadata"]["name"].as_str());
     matches!(
         (kind, name),

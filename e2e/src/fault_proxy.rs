@@ -9,8 +9,8 @@ mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -79,7 +79,7 @@ pub struct Road<'a> {
 pub struct FaultProxy {
     address: SocketAddr,
     late_frames: Arc<AtomicUsize>,
-    held: Arc<AtomicUsize>,
+    held: Arc<Held>,
     _threads: Runtime,
 }
 
@@ -90,7 +90,7 @@ impl FaultProxy {
         decide: impl Fn(&Asked) -> Fate + Send + Sync + 'static,
     ) -> Result<FaultProxy> {
         let late_frames = Arc::new(AtomicUsize::new(0));
-        let held = Arc::new(AtomicUsize::new(0));
+        let held = Arc::new(Held::default());
         let gate = Gate {
             acceptor: tls::acceptor(road.pki)?,
             connector: tls::connector(road.pki, road.caller)?,
@@ -128,12 +128,19 @@ impl FaultProxy {
         self.late_frames.load(Ordering::Relaxed)
     }
 
-    /// How many requests have come to where [`Fate::HoldRequest`] or [`Fate::HoldAnswer`] holds them.
-    pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+    /// How many requests, in this namespace if one is named, have come to where [`Fate::HoldRequest`] or
+    /// [`Fate::HoldAnswer`] holds them.
+    pub fn held(&self, namespace: Option<&str>) -> usize {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = held
+            .iter()
+            .filter(|held| namespace.is_none_or(|namespace| namespace == held.as_str()));
+        here.count()
     }
 }
 
+/// The namespaces of the requests that are held, or were until their callers had gone.
+type Held = std::sync::Mutex<Vec<String>>;
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// What all connections share.
@@ -144,7 +151,7 @@ struct Gate {
     decide: Box<dyn Fn(&Asked) -> Fate + Send + Sync>,
     writes: AtomicUsize,
     late_frames: Arc<AtomicUsize>,
-    held: Arc<AtomicUsize>,
+    held: Arc<Held>,
 }
 
 async fn accept(gate: Arc<Gate>, listener: TcpListener) {
@@ -197,11 +204,12 @@ impl Gate {
         sender: &Mutex<SendRequest<Incoming>>,
         request: Request<Incoming>,
     ) -> Result<Response<Body>> {
-        let fate = (self.decide)(&Asked::new(&request, &self.writes));
+        let asked = Asked::new(&request, &self.writes);
+        let fate = (self.decide)(&asked);
         match fate {
             Fate::Refuse(code) => return refusal(code),
             Fate::LoseRequest => bail!("lost on its way there"),
-            Fate::HoldRequest => return self.hold_back().await,
+            Fate::HoldRequest => return self.hold_back(asked).await,
             Fate::Pass
             | Fate::Late(_)
             | Fate::DoAndRefuse(_)
@@ -223,7 +231,7 @@ impl Gate {
             }
             Fate::HoldAnswer => {
                 answer.into_body().collect().await?;
-                self.hold_back().await
+                self.hold_back(asked).await
             }
             Fate::Late(delay) => {
                 let (head, body) = answer.into_parts();
@@ -236,8 +244,10 @@ impl Gate {
     }
 
     /// Does nothing any more; the end of the caller's connection ends this too.
-    async fn hold_back<T>(&self) -> T {
-        self.held.fetch_add(1, Ordering::Relaxed);
+    async fn hold_back<T>(&self, asked: Asked) -> T {
+        let held = self.held.lock();
+        held.unwrap_or_else(PoisonError::into_inner)
+            .push(asked.namespace);
         std::future::pending().await
     }
 }

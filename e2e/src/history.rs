@@ -17,7 +17,7 @@ use spanwire_router::config::{CONFIG_FILE, Document};
 use spanwire_router::credentials::{self, PROFILES_FILE, Profiles};
 use spanwire_router::entity::Entity;
 
-use crate::audit::{AuditLog, Request};
+use crate::audit::{AuditLog, Mark, Request};
 
 /// A write and what it left behind.
 #[derive(Debug, Deserialize)]
@@ -48,22 +48,14 @@ struct Stored {
     deployments: BTreeMap<String, (Vec<String>, Vec<String>)>,
 }
 
-/// Fails if one of our writes in `namespaces`, since the cluster started, left a gap that was not there before. Gives back
-/// how many revisions of routers' configurations it has looked at.
-pub fn is_in_order(audit: &AuditLog, namespaces: &[impl AsRef<str>]) -> Result<usize> {
+/// Fails if one of our writes in `namespaces`, which were made after the mark, left a gap that was not there before. Gives
+/// back how many revisions of routers' configurations it has looked at.
+pub fn is_in_order(audit: &AuditLog, mark: Mark, namespaces: &[impl AsRef<str>]) -> Result<usize> {
     let mut configurations = 0;
     for namespace in namespaces {
         let namespace = namespace.as_ref();
-        let here = format!("\"namespace\":\"{namespace}\"");
-        let entries: Vec<Entry> = audit.entries(AuditLog::START, |line| line.contains(&here))?;
-        let stored = entries.iter().filter(|entry| {
-            let request = &entry.request;
-            request.object_ref.namespace == namespace
-                && request.object_ref.subresource.is_empty()
-                && request.is_write()
-                && (200..300).contains(&request.response_status.code)
-        });
-        let stored: Vec<&Entry> = stored.collect();
+        let entries = stored(audit, mark, namespace)?;
+        let stored: Vec<&Entry> = entries.iter().collect();
         let is_configuration = |entry: &&&Entry| {
             [&entry.request_object, &entry.response_object]
                 .into_iter()
@@ -78,6 +70,59 @@ pub fn is_in_order(audit: &AuditLog, namespaces: &[impl AsRef<str>]) -> Result<u
         );
     }
     Ok(configurations)
+}
+
+/// How many certificates each Secret has had that was made after the mark, one after the other.
+pub fn certificates(
+    audit: &AuditLog,
+    mark: Mark,
+    namespace: &str,
+) -> Result<BTreeMap<String, usize>> {
+    let entries = stored(audit, mark, namespace)?;
+    let mut entries: Vec<&Entry> = entries.iter().collect();
+    in_order(&mut entries);
+    let mut certificates: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for entry in entries {
+        let object = &entry.request.object_ref;
+        if object.resource != "secrets" {
+            continue;
+        }
+        let stored = [&entry.response_object, &entry.request_object];
+        let stored = stored.into_iter().find_map(certificate);
+        let known = certificates.entry(object.name.clone()).or_default();
+        if let Some(certificate) = stored
+            && known.last() != Some(certificate)
+        {
+            known.push(certificate.clone());
+        }
+    }
+    certificates.retain(|_, known| !known.is_empty());
+    let counted = certificates.into_iter();
+    Ok(counted.map(|(name, known)| (name, known.len())).collect())
+}
+
+/// The certificate in a Secret, in a merge patch of one, or in the operation that puts new data into one.
+fn certificate(written: &Value) -> Option<&Value> {
+    let operations = written.as_array().into_iter().flatten();
+    let data = operations
+        .filter(|operation| operation["path"] == "/data")
+        .map(|operation| &operation["value"]);
+    let mut data = data.chain([&written["data"]]);
+    data.find_map(|data| data.get("tls.crt"))
+}
+
+/// What was written in a namespace that was made after the mark.
+fn stored(audit: &AuditLog, mark: Mark, namespace: &str) -> Result<Vec<Entry>> {
+    let here = format!("\"namespace\":\"{namespace}\"");
+    let mut entries: Vec<Entry> = audit.entries(mark, |line| line.contains(&here))?;
+    entries.retain(|entry| {
+        let request = &entry.request;
+        request.object_ref.namespace == namespace
+            && request.object_ref.subresource.is_empty()
+            && request.is_write()
+            && (200..300).contains(&request.response_status.code)
+    });
+    Ok(entries)
 }
 
 fn faults(mut entries: Vec<&Entry>) -> Vec<String> {

@@ -41,6 +41,7 @@ pub mod scenario;
 pub mod scene;
 pub mod site;
 pub mod skip;
+pub mod snapshot;
 pub mod stopwatch;
 pub mod tally;
 pub mod tools;

@@ -39,7 +39,7 @@ impl Namespaces {
 
     /// Says that there is nothing to write down, unless the order in which things were stored was ever wrong.
     pub fn passed(mut self) -> Result<()> {
-        history::is_in_order(&self.audit, &self.names)?;
+        history::is_in_order(&self.audit, AuditLog::START, &self.names)?;
         self.has_passed = true;
         Ok(())
     }

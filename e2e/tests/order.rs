@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use spanwire_e2e::audit::AuditLog;
 use spanwire_e2e::bed::Bed;
 use spanwire_e2e::history;
 use spanwire_e2e::kubectl::has_condition;
@@ -55,7 +56,7 @@ fn config_names_only_stored_credentials() -> Result<()> {
         }
         is_settled(scene)?;
         let namespaces = [&scene.namespace];
-        let seen = history::is_in_order(&scene.bed.audit(), &namespaces)?;
+        let seen = history::is_in_order(&scene.bed.audit(), AuditLog::START, &namespaces)?;
         ensure!(seen > changes.len(), "{seen} configurations were stored");
         let tally = Tally::take(&scene.kubectl, &[&scene.namespace])?;
         ensure!(tally.router_exits == 0, "{tally:?}");

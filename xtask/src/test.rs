@@ -25,8 +25,8 @@ const TIERS: [&str; 6] = ["case", "law", "shell", "api", "pod", "story"];
 /// The test programs of `e2e/tests` that tell what a user does, start to end.
 const STORIES: [&str; 6] = ["walk", "order", "grants", "survive", "operate", "pod_late"];
 /// The test programs of `e2e/tests` that make clusters of their own.
-const OWN: [&str; 7] = [
-    "clock", "grants", "hostile", "late", "peer", "pod_late", "upstream",
+const OWN: [&str; 8] = [
+    "clock", "grants", "hostile", "late", "peer", "pod_late", "survive", "upstream",
 ];
 /// The package whose tests stand on a cluster.
 const BEDDED: &str = "spanwire-e2e";

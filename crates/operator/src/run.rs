@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hyper::header::{HeaderValue, USER_AGENT};
 use hyper::{Response, Uri};
 use kube::Client;
 use kube::client::ClientBuilder;
@@ -212,6 +213,8 @@ async fn client(clock: Clock) -> anyhow::Result<(Client, Uri)> {
         .context("found no API server to talk to")?;
     // It would repeat a POST or a PATCH whose fate is unclear, for minutes, inside one call.
     config.default_retry = false;
+    let agent = HeaderValue::from_static(concat!("spanwire/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
     let api_server = config.cluster_url.clone();
     let hear = MapResponseLayer::new(move |answer: Response<_>| {
         clock.hear(answer.headers());

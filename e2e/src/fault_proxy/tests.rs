@@ -192,7 +192,7 @@ fn what_is_held_is_answered_by_nothing_until_its_client_is_gone() -> Result<()> 
         let answer = watch.sender.send_request(request);
         let answer = watch.client.block_on(async { timeout(HELD, answer).await });
         assert!(answer.is_err(), "{fate:?}");
-        assert_eq!(watch.proxy.held(), 1, "{fate:?}");
+        assert_eq!(watch.proxy.held(None), 1, "{fate:?}");
         assert_eq!(watch.heard.load(Ordering::Relaxed), heard, "{fate:?}");
     }
     Ok(())

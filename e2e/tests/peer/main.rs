@@ -62,11 +62,11 @@ impl Stage {
     /// Makes a token whose operator is killed at this write of its redemption, and started again. Says whether it came to
     /// that, and if so, whether the answer had come and was not stored.
     fn kill_at(&mut self, kill: &Kill, spec: &Value) -> Result<Option<bool>> {
-        let before = self.proxy.held();
+        let before = self.proxy.held(None);
         self.trap.set(&kill.token, kill.write, kill.moment);
         self.takes.token(&kill.token, spec)?;
         let is_caught = wait::until("the write, or the end", WITHIN, || {
-            if self.proxy.held() > before {
+            if self.proxy.held(None) > before {
                 return Ok(Some(true));
             }
             let token = self.takes.find("accesstoken", &kill.token)?;

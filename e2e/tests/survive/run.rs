@@ -1,0 +1,291 @@
+//! How does one run go? A namespace, an operator for it, the steps of a workload, and the end to which each step has to come.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::json;
+use spanwire_e2e::audit::{AuditLog, Mark};
+use spanwire_e2e::cluster::Cluster;
+use spanwire_e2e::fault_proxy::FaultProxy;
+use spanwire_e2e::images::Profile;
+use spanwire_e2e::kubectl::{Kubectl, text};
+use spanwire_e2e::operator::Operator;
+use spanwire_e2e::site::Site;
+use spanwire_e2e::snapshot::Snapshot;
+use spanwire_e2e::{bed, history, wait};
+
+use super::fault::{Fault, Script};
+use super::workload::{Peer, Place, Workload};
+
+/// The namespace of the site that grants.
+const PEER: &str = "peer";
+const STEP_WITHIN: Duration = Duration::from_mins(1);
+/// For how long nothing is written when a step without a fault is over, and when a run rests.
+const QUIET: Duration = Duration::from_secs(3);
+const REST: Duration = Duration::from_secs(2);
+/// When it is worth looking how far a step is: nothing was written for this long, or nothing was looked at.
+const LULL: Duration = Duration::from_millis(300);
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A control plane, the road to it, and the site that others link to.
+pub(super) struct Stage {
+    // Dropped first: it would complain about the rest.
+    granting: Operator,
+    peer: Peer,
+    programs: PathBuf,
+    diverted: Kubectl,
+    script: Arc<Script>,
+    proxy: FaultProxy,
+    cluster: Cluster,
+    runs: AtomicUsize,
+}
+
+/// What happens in a run, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    /// A number of [`Workload::all`].
+    pub(super) workload: usize,
+    pub(super) write: usize,
+    pub(super) fault: Fault,
+}
+
+/// How a workload goes without a fault.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    pub(super) writes: usize,
+    /// What is there after each step.
+    states: Vec<Snapshot>,
+    /// How many certificates each Secret had.
+    certificates: BTreeMap<String, usize>,
+}
+
+impl Stage {
+    pub(super) fn set() -> Result<Stage> {
+        let (cluster, programs) = bed::without_operator(Profile::Bed)?;
+        let kubectl = cluster.kubectl();
+        let logs = cluster.dir().join("logs");
+        let script = Arc::new(Script::default());
+        let deciding = script.clone();
+        let (proxy, kubeconfig) = cluster.divert_admin(move |asked| deciding.fate(asked))?;
+        let diverted = Kubectl::new(&cluster.bin().join("kubectl"), &kubeconfig);
+        let granting = Operator::start_in(PEER, &programs, &kubectl, &logs, &[])?;
+        let site = Site::make(&kubectl, PEER, &json!({"linkAccess": "default"}))?;
+        let spec = json!({"redemptionsAllowed": 100_000, "expirationWindow": "12h"});
+        let grant = site.grant("all", &spec)?;
+        let peer = Peer::new(&grant, granting.grants().1)?;
+        Ok(Stage {
+            granting,
+            peer,
+            programs,
+            diverted,
+            script,
+            proxy,
+            cluster,
+            runs: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) fn end(self) -> Result<()> {
+        let Stage {
+            granting, cluster, ..
+        } = self;
+        drop(granting);
+        cluster.end()
+    }
+
+    /// How a workload goes without a fault.
+    pub(super) fn undisturbed(&self, workload: &Workload) -> Result<Record> {
+        let mut run = Run::begin(self, workload, None)?;
+        let mut states = Vec::new();
+        for step in &workload.steps {
+            (step.act)(&run.place)?;
+            states.push(run.settled(step.is_done)?);
+        }
+        let (writes, _) = self.script.writes(&run.place.namespace);
+        let certificates = run.certificates()?;
+        run.end()?;
+        Ok(Record {
+            writes,
+            states,
+            certificates,
+        })
+    }
+
+    /// Runs a workload that comes to the same end although something happens at one of its writes, and then rests. Says
+    /// whether there was such a write.
+    pub(super) fn disturbed(
+        &self,
+        workload: &Workload,
+        record: &Record,
+        point: Point,
+    ) -> Result<bool> {
+        let mut run = Run::begin(self, workload, Some(point))?;
+        let namespace = run.place.namespace.clone();
+        let hit = |error: anyhow::Error| {
+            let hit = self.script.hit(&namespace);
+            error.context(format!("{namespace}, hit: {hit:?}"))
+        };
+        for (number, (step, state)) in workload.steps.iter().zip(&record.states).enumerate() {
+            (step.act)(&run.place)?;
+            let comes_to = run.comes_to(state);
+            comes_to
+                .with_context(|| format!("step {number}"))
+                .map_err(hit)?;
+        }
+        run.rests(record).map_err(hit)?;
+        let is_hit = self.script.hit(&namespace).is_some();
+        run.end()?;
+        Ok(is_hit)
+    }
+}
+
+/// A run under way.
+struct Run<'a> {
+    stage: &'a Stage,
+    operator: Operator,
+    place: Place<'a>,
+    mark: Mark,
+    fault: Option<Fault>,
+}
+
+impl<'a> Run<'a> {
+    /// Starts an operator in a new namespace. What it makes for itself is a workload of its own.
+    fn begin(stage: &'a Stage, workload: &Workload, point: Option<Point>) -> Result<Self> {
+        let number = stage.runs.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("{}-{number}", workload.name);
+        let mark = AuditLog::new(&stage.cluster.audit_log()).mark()?;
+        let armed = point.map(|point| (point.write, point.fault));
+        stage
+            .script
+            .arm(&namespace, armed.filter(|_| workload.is_of_start));
+        let logs = stage.cluster.dir().join("logs");
+        let operator =
+            Operator::start_in(&namespace, &stage.programs, &stage.diverted, &logs, &[])?;
+        let mut run = Run {
+            stage,
+            operator,
+            place: Place {
+                kubectl: stage.cluster.kubectl(),
+                namespace,
+                peer: &stage.peer,
+            },
+            mark,
+            fault: point.map(|point| point.fault),
+        };
+        if !workload.is_of_start {
+            run.settled(|_| true)?;
+            stage.script.arm(&run.place.namespace, armed);
+        }
+        Ok(run)
+    }
+
+    /// Waits until nothing is written any more.
+    fn settled(&mut self, is_done: fn(&Snapshot) -> bool) -> Result<Snapshot> {
+        let start = Instant::now();
+        let mut before = Snapshot::default();
+        while start.elapsed() < STEP_WITHIN {
+            self.operator.check()?;
+            let (writes, since) = self.stage.script.writes(&self.place.namespace);
+            if writes > 0 && since > QUIET {
+                let now = self.snapshot()?;
+                if now == before && is_done(&now) {
+                    return Ok(now);
+                }
+                before = now;
+            }
+            wait::for_period(POLL * 4)?;
+        }
+        bail!("{} does not settle", self.place.namespace)
+    }
+
+    /// Waits until all is as it was without a fault.
+    fn comes_to(&mut self, state: &Snapshot) -> Result<()> {
+        let start = Instant::now();
+        let (mut looked, mut seen) = (Instant::now(), 0);
+        let mut differences = vec!["never looked".to_owned()];
+        while start.elapsed() < STEP_WITHIN {
+            self.die_if_due()?;
+            let (writes, since) = self.stage.script.writes(&self.place.namespace);
+            let is_lull = since > LULL && (writes != seen || looked.elapsed() > LOOK_EVERY);
+            if is_lull {
+                (looked, seen) = (Instant::now(), writes);
+                differences = self.snapshot()?.differences(state);
+                if differences.is_empty() {
+                    return Ok(());
+                }
+            }
+            wait::for_period(POLL)?;
+        }
+        bail!(
+            "it did not come to the same end:\n{}",
+            differences.join("\n")
+        )
+    }
+
+    /// Kills the operator where it is held, and starts it again.
+    fn die_if_due(&mut self) -> Result<()> {
+        let is_held = self.stage.proxy.held(Some(&self.place.namespace)) > 0;
+        if is_held && self.fault.take_if(|fault| fault.kills()).is_some() {
+            self.operator.restart()?;
+        }
+        self.operator.check()
+    }
+
+    /// Fails if anything is written that is not needed, was written in the wrong order, or more often than without a fault.
+    fn rests(&mut self, record: &Record) -> Result<()> {
+        let namespace = &self.place.namespace;
+        let (before, _) = self.stage.script.writes(namespace);
+        wait::for_period(REST)?;
+        let (after, _) = self.stage.script.writes(namespace);
+        ensure!(after == before, "{} writes at rest", after - before);
+        self.operator.check()?;
+        history::is_in_order(&self.audit(), self.mark, &[namespace])?;
+        let certificates = self.certificates()?;
+        ensure!(
+            certificates == record.certificates,
+            "certificates were {certificates:?}, not {:?}",
+            record.certificates
+        );
+        Ok(())
+    }
+
+    fn certificates(&self) -> Result<BTreeMap<String, usize>> {
+        history::certificates(&self.audit(), self.mark, &self.place.namespace)
+    }
+
+    fn audit(&self) -> AuditLog {
+        AuditLog::new(&self.stage.cluster.audit_log())
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        let Place {
+            kubectl, namespace, ..
+        } = &self.place;
+        // The namespace has the uid in the URL of its own grants; that of the peer's is the same in all runs.
+        let peer = (
+            self.stage.peer.uid.clone(),
+            "<uid of the peer's grant>".to_owned(),
+        );
+        Snapshot::take(kubectl, namespace, &[peer])
+    }
+
+    fn end(self) -> Result<()> {
+        drop(self.operator);
+        let delete = ["delete", "namespace", "--wait=false", &self.place.namespace];
+        self.place.kubectl.run(&delete).map(drop)
+    }
+}
+
+impl Peer {
+    fn new(grant: &serde_json::Value, port: u16) -> Result<Peer> {
+        Ok(Peer {
+            uid: text(&grant["metadata"]["uid"]).to_owned(),
+            token: spanwire_e2e::site::token_for(grant, port)?,
+        })
+    }
+}
