@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::kubectl::Kubectl;
+use crate::reader;
 
 /// Our kinds, and all kinds of children that we make.
 pub(crate) const RESOURCES: [&str; 20] = [
@@ -39,9 +40,8 @@ impl Census {
     /// Counts what is in `namespaces` now.
     pub fn take(kubectl: &Kubectl, namespaces: &[&str]) -> Result<Census> {
         let mut objects = BTreeMap::new();
-        let resources = RESOURCES.join(",");
         for namespace in namespaces {
-            for object in kubectl.items(&[&resources, "--namespace", namespace])? {
+            for object in reader::objects(kubectl, namespace, &RESOURCES)? {
                 if !is_given(&object) {
                     let version = object["metadata"]["resourceVersion"]
                         .as_str()

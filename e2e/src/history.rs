@@ -6,7 +6,7 @@
 //! says; and what a router's Deployment mounts is there (`design.md` §3). A gap that somebody else made is not our fault,
 //! and what a Site leaves behind is the garbage collector's, which takes it in any order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anyhow::{Result, ensure};
 use base64::Engine as _;
@@ -72,7 +72,7 @@ pub fn is_in_order(audit: &AuditLog, mark: Mark, namespaces: &[impl AsRef<str>])
     Ok(configurations)
 }
 
-/// How many certificates each Secret has had that was made after the mark, one after the other.
+/// How many certificates each Secret is known to have had that was made after the mark, one after the other.
 pub fn certificates(
     audit: &AuditLog,
     mark: Mark,
@@ -84,7 +84,7 @@ pub fn certificates(
     let mut certificates: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for entry in entries {
         let object = &entry.request.object_ref;
-        if object.resource != "secrets" {
+        if object.resource != "secrets" || entry.is_unclear() {
             continue;
         }
         let stored = [&entry.response_object, &entry.request_object];
@@ -111,7 +111,7 @@ fn certificate(written: &Value) -> Option<&Value> {
     data.find_map(|data| data.get("tls.crt"))
 }
 
-/// What was written in a namespace that was made after the mark.
+/// What was written in a namespace that was made after the mark, or may have been.
 fn stored(audit: &AuditLog, mark: Mark, namespace: &str) -> Result<Vec<Entry>> {
     let here = format!("\"namespace\":\"{namespace}\"");
     let mut entries: Vec<Entry> = audit.entries(mark, |line| line.contains(&here))?;
@@ -120,9 +120,32 @@ fn stored(audit: &AuditLog, mark: Mark, namespace: &str) -> Result<Vec<Entry>> {
         request.object_ref.namespace == namespace
             && request.object_ref.subresource.is_empty()
             && request.is_write()
-            && (200..300).contains(&request.response_status.code)
+            && (entry.is_done() || entry.is_unclear())
     });
-    Ok(entries)
+    Ok(clear_up(entries))
+}
+
+/// Finds out what became of creations whose caller had gone before they were answered: what is not made again was made.
+fn clear_up(entries: Vec<Entry>) -> Vec<Entry> {
+    let mut clear = Vec::new();
+    let mut entries = VecDeque::from(entries);
+    while let Some(mut entry) = entries.pop_front() {
+        if entry.is_unclear() && entry.request.verb == "create" {
+            let of = |entry: &Entry| {
+                let object = &entry.request.object_ref;
+                (object.resource.clone(), object.name.clone())
+            };
+            let mut later = entries.iter().filter(|later| of(later) == of(&entry));
+            let next = later.find(|later| later.is_done());
+            if next.is_some_and(|next| next.request.verb == "create") {
+                continue;
+            }
+            entry.response_object = entry.request_object.clone();
+            entry.request.response_status.code = 201;
+        }
+        clear.push(entry);
+    }
+    clear
 }
 
 fn faults(mut entries: Vec<&Entry>) -> Vec<String> {
@@ -131,6 +154,10 @@ fn faults(mut entries: Vec<&Entry>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut before = BTreeSet::new();
     for entry in entries {
+        if entry.is_unclear() {
+            // From here on it is not known what there is.
+            break;
+        }
         stored.take(entry);
         let after = stored.gaps();
         if entry.request.is_ours() && !stored.sites.is_empty() {
@@ -192,6 +219,15 @@ impl Entry {
             json_patch::merge(&mut object, &self.request_object);
         }
         object
+    }
+
+    fn is_done(&self) -> bool {
+        (200..300).contains(&self.request.response_status.code)
+    }
+
+    /// Whether the API server cannot say what became of it, as when its caller is gone.
+    fn is_unclear(&self) -> bool {
+        self.request.response_status.code >= 500
     }
 
     fn is_deletion(&self) -> bool {
@@ -471,6 +507,23 @@ mod tests {
             forgotten,
         ];
         assert!(judge(&story)[0].contains("names profile b"));
+    }
+
+    #[test]
+    fn what_its_caller_did_not_live_to_see_made_was_made_unless_it_is_made_again() {
+        let unclear = || {
+            let mut made = config(2, &["a"]);
+            made.request.verb = "create".to_owned();
+            made.request.response_status.code = 504;
+            made.request_object = std::mem::take(&mut made.response_object);
+            made
+        };
+        let judge_all = |story: Vec<Entry>| judge(&clear_up(story));
+        assert_eq!(judge_all(vec![site("create", 1), unclear()]).len(), 1);
+        let mut again = config(4, &["a"]);
+        again.request.verb = "create".to_owned();
+        let story = vec![site("create", 1), unclear(), secret(US, 3, &["a"]), again];
+        assert!(judge_all(story).is_empty());
     }
 
     #[test]

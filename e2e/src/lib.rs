@@ -32,6 +32,7 @@ pub mod operator;
 pub mod peer;
 pub mod pki;
 pub mod processes;
+pub mod reader;
 pub mod real_router;
 pub mod redeemer;
 pub mod remains;

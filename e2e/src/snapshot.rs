@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::census::{self, RESOURCES};
 use crate::kubectl::{Kubectl, text};
+use crate::reader;
 
 /// What Kubernetes makes of what we made.
 const MADE_OF_OURS: [&str; 3] = ["ReplicaSet", "Pod", "EndpointSlice"];
@@ -64,7 +65,7 @@ pub struct Snapshot(BTreeMap<String, Value>);
 impl Snapshot {
     /// Reads what is in `namespace` now. `others` are uids of objects elsewhere, and what stands for them.
     pub fn take(kubectl: &Kubectl, namespace: &str, others: &[(String, String)]) -> Result<Self> {
-        let mut objects = kubectl.items(&[&RESOURCES.join(","), "--namespace", namespace])?;
+        let mut objects = reader::objects(kubectl, namespace, &RESOURCES)?;
         objects.retain(|object| {
             !census::is_given(object) && !MADE_OF_OURS.contains(&text(&object["kind"]))
         });
