@@ -4,9 +4,11 @@
 //! other, once what is on its way has arrived.
 
 mod asked;
+mod cut;
 mod late;
 mod tls;
 
+use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +20,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -34,6 +36,7 @@ use tokio_rustls::server::TlsStream as Downstream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 pub use asked::Asked;
+use cut::Until;
 use late::Late;
 
 use crate::pki::Pki;
@@ -51,6 +54,8 @@ pub enum Fate {
     Late(Duration),
     /// The API server never hears of it, and this status is answered.
     Refuse(u16),
+    /// The API server never hears of it, and the caller is told to come back after that many seconds (429).
+    TellToWait(u32),
     /// The API server does it, and this status is answered.
     DoAndRefuse(u16),
     /// The connection ends, and the API server never hears of it.
@@ -61,6 +66,8 @@ pub enum Fate {
     HoldRequest,
     /// The API server does it, and nothing comes until the caller is gone.
     HoldAnswer,
+    /// The connection ends that much later, wherever the answer is then.
+    Cut(Duration),
 }
 
 /// Who is asked, where, and as whom.
@@ -141,7 +148,9 @@ impl FaultProxy {
 
 /// The namespaces of the requests that are held, or were until their callers had gone.
 type Held = std::sync::Mutex<Vec<String>>;
-type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+/// Why an answer ends before its end.
+type Broken = Box<dyn Error + Send + Sync>;
+type Body = UnsyncBoxBody<Bytes, Broken>;
 
 /// What all connections share.
 struct Gate {
@@ -208,13 +217,19 @@ impl Gate {
         let fate = (self.decide)(&asked);
         match fate {
             Fate::Refuse(code) => return refusal(code),
+            Fate::TellToWait(seconds) => {
+                let mut answer = refusal(429)?;
+                answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+                return Ok(answer);
+            }
             Fate::LoseRequest => bail!("lost on its way there"),
             Fate::HoldRequest => return self.hold_back(asked).await,
             Fate::Pass
             | Fate::Late(_)
             | Fate::DoAndRefuse(_)
             | Fate::LoseAnswer
-            | Fate::HoldAnswer => {}
+            | Fate::HoldAnswer
+            | Fate::Cut(_) => {}
         }
         let mut sender = sender.lock().await;
         sender.ready().await?;
@@ -233,13 +248,17 @@ impl Gate {
                 answer.into_body().collect().await?;
                 self.hold_back(asked).await
             }
+            Fate::Cut(after) => Ok(answer.map(|body| Until::new(body, after).boxed_unsync())),
             Fate::Late(delay) => {
                 let (head, body) = answer.into_parts();
                 let mut late = Late::new(body, delay, self.late_frames.clone());
                 late.head().await;
-                Ok(Response::from_parts(head, late.boxed_unsync()))
+                Ok(Response::from_parts(
+                    head,
+                    late.map_err(Broken::from).boxed_unsync(),
+                ))
             }
-            _ => Ok(answer.map(BodyExt::boxed_unsync)),
+            _ => Ok(answer.map(|body| body.map_err(Broken::from).boxed_unsync())),
         }
     }
 
@@ -256,6 +275,8 @@ impl Gate {
 fn refusal(code: u16) -> Result<Response<Body>> {
     let reason = match code {
         409 => "Conflict",
+        410 => "Expired",
+        429 => "TooManyRequests",
         503 => "ServiceUnavailable",
         504 => "Timeout",
         _ => "InternalError",

@@ -1,6 +1,6 @@
 //! Did two runs end alike? What is in a namespace, without what chance, time and Kubernetes itself put there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use anyhow::Result;
@@ -27,14 +27,9 @@ const OF_THEIR_TIME: [&str; 4] = [
 /// Fields whose value is chance, wherever they are.
 const CHANCE: [&str; 4] = ["clusterIP", "clusterIPs", "code", "fingerprint"];
 
-/// What is the same in each run, as something that stands for it: a certificate, a time, a pod, a digest, a port that is
-/// given (a test's own, or a node's).
-static PATTERNS: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+/// What stands for a time, a pod, or a port that is given (a test's own, or a node's).
+static GIVEN: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
     [
-        (
-            r"(?s)-----BEGIN ([A-Z ]+)-----.*?-----END [A-Z ]+-----\n?",
-            "<$1>",
-        ),
         (
             r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)",
             "<time>",
@@ -44,19 +39,22 @@ static PATTERNS: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
             "<pod of $1>",
         ),
         (r"\b(2\d|3[0-2])\d{3}\b", "<port>"),
-        (r"\b[0-9a-f]{8,}\b", "<digest>"),
     ]
-    .map(|(pattern, stands_for)| match Regex::new(pattern) {
-        Ok(pattern) => (pattern, stands_for),
-        Err(error) => unreachable!("{error}"),
-    })
+    .map(|(pattern, stands_for)| (regex(pattern), stands_for))
 });
-static UID: LazyLock<Regex> = LazyLock::new(|| {
-    match Regex::new(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b") {
-        Ok(pattern) => pattern,
+/// Certificates, keys and digests: others in each run, but which of them are the same is not.
+static MADE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?s)-----BEGIN ([A-Z ]+)-----.*?-----END [A-Z ]+-----|\b[0-9a-f]{8,}\b")
+});
+static UID: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"));
+
+fn regex(pattern: &str) -> Regex {
+    match Regex::new(pattern) {
+        Ok(regex) => regex,
         Err(error) => unreachable!("{error}"),
     }
-});
+}
 
 /// The objects of a namespace: `Kind/name` → the object.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -73,10 +71,12 @@ impl Snapshot {
             let uid = text(&object["metadata"]["uid"]).to_owned();
             (uid, format!("<uid of {}>", name(object)))
         });
-        let chance = Chance {
+        let mut chance = Chance {
             namespace,
             uids: uids.chain(others.iter().cloned()).collect(),
+            made: HashMap::new(),
         };
+        objects.sort_by_cached_key(name);
         let named = objects.into_iter().map(|object| {
             let name = name(&object);
             (name, chance.without(object))
@@ -110,10 +110,12 @@ struct Chance<'a> {
     namespace: &'a str,
     /// Uid → what stands for it.
     uids: BTreeMap<String, String>,
+    /// Certificates, keys and digests, by the order in which they were met.
+    made: HashMap<String, usize>,
 }
 
 impl Chance<'_> {
-    fn without(&self, mut object: Value) -> Value {
+    fn without(&mut self, mut object: Value) -> Value {
         let kind = text(&object["kind"]).to_owned();
         let is_told_by_kubernetes = TOLD_BY_KUBERNETES.contains(&kind.as_str());
         if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -136,7 +138,7 @@ impl Chance<'_> {
         self.value(object)
     }
 
-    fn value(&self, value: Value) -> Value {
+    fn value(&mut self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.text(&text)),
             Value::Number(number) => match self.text(&number.to_string()) {
@@ -159,7 +161,7 @@ impl Chance<'_> {
         }
     }
 
-    fn text(&self, text: &str) -> String {
+    fn text(&mut self, text: &str) -> String {
         let known = |found: &Captures<'_>| match self.uids.get(&found[0]) {
             Some(stands_for) => stands_for.clone(),
             // Nobody's that is there: this is no chance.
@@ -167,10 +169,16 @@ impl Chance<'_> {
         };
         let text = UID.replace_all(text, known);
         let mut text = text.replace(self.namespace, "<namespace>");
-        for (pattern, stands_for) in &*PATTERNS {
+        for (pattern, stands_for) in &*GIVEN {
             text = pattern.replace_all(&text, *stands_for).into_owned();
         }
-        text
+        let number = |found: &Captures<'_>| {
+            let next = self.made.len();
+            let number = self.made.entry(found[0].to_owned()).or_insert(next);
+            let label = found.get(1).map_or("digest", |label| label.as_str());
+            format!("<{label} {number}>")
+        };
+        MADE.replace_all(&text, number).into_owned()
     }
 }
 
@@ -222,9 +230,10 @@ mod tests {
             "data": {"tls.key": STANDARD.encode(key)},
             "status": {"since": time, "url": format!("https://127.0.0.1:30123/{owner}")},
         });
-        let chance = Chance {
+        let mut chance = Chance {
             namespace,
             uids: BTreeMap::from([(owner.to_owned(), "<uid of Site/west>".to_owned())]),
+            made: HashMap::new(),
         };
         Snapshot(BTreeMap::from([(
             "Secret/ca".to_owned(),
@@ -258,7 +267,7 @@ mod tests {
         let empty = snapshot("w1-a", A, B, "2026-12-01T09:00:00Z", "");
         assert_eq!(
             empty.differences(&good),
-            [r#"Secret/ca.data.tls.key is "", not "<PRIVATE KEY>""#]
+            [r#"Secret/ca.data.tls.key is "", not "<PRIVATE KEY 0>\n""#]
         );
         assert_eq!(
             Snapshot::default().differences(&good),

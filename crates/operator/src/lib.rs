@@ -15,6 +15,7 @@ pub mod error;
 pub mod facts;
 pub mod grants;
 pub mod lease;
+pub mod patience;
 pub mod pki;
 pub mod publish;
 pub mod redeem;

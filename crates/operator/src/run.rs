@@ -28,6 +28,7 @@ use crate::door::Door;
 use crate::driver::Shell;
 use crate::dying::Dying;
 use crate::lease::Lease;
+use crate::patience::Patience;
 use crate::publish::Publisher;
 use crate::redeem::{self, Pool};
 use crate::stores::{Bells, Reader, Stores, Watches};
@@ -220,7 +221,10 @@ async fn client(clock: Clock) -> anyhow::Result<(Client, Uri)> {
         clock.hear(answer.headers());
         answer
     });
-    let client = ClientBuilder::try_from(config)?.with_layer(&hear).build();
+    let client = ClientBuilder::try_from(config)?
+        .with_layer(&hear)
+        .with_layer(&Patience::default())
+        .build();
     Ok((client, api_server))
 }
 

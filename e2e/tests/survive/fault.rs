@@ -1,4 +1,4 @@
-//! Which write goes wrong, and how?
+//! What goes wrong, and when? One write, or all that is asked for a while.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -55,65 +55,108 @@ impl Fault {
     }
 }
 
+/// What happens to all that is asked for a while, from the first write on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Weather {
+    /// Too many requests: come back in a second.
+    Crowded,
+    /// All is refused, as by an API server that has lost its etcd.
+    Sick,
+    /// Nothing is answered.
+    Silent,
+    /// No watch can go on from where it was.
+    Forgetful,
+    /// Watches end every second, in the middle of an event or not.
+    Broken,
+}
+
+impl Weather {
+    pub(super) const ALL: [Weather; 5] = [
+        Weather::Crowded,
+        Weather::Sick,
+        Weather::Silent,
+        Weather::Forgetful,
+        Weather::Broken,
+    ];
+
+    /// The most requests a second that make sense meanwhile, a Lease's apart.
+    pub(super) fn most_requests(self) -> Option<usize> {
+        match self {
+            Weather::Crowded => Some(2),
+            _ => None,
+        }
+    }
+
+    fn fate(self, asked: &Asked) -> Fate {
+        match self {
+            Weather::Crowded => Fate::TellToWait(1),
+            Weather::Sick => Fate::Refuse(500),
+            Weather::Silent => Fate::HoldRequest,
+            Weather::Forgetful if asked.verb == "watch" => Fate::Refuse(410),
+            Weather::Broken if asked.verb == "watch" => Fate::Cut(Duration::from_secs(1)),
+            Weather::Forgetful | Weather::Broken => Fate::Pass,
+        }
+    }
+}
+
+/// What is to happen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Plot {
+    /// At the write of this number, the first being 1.
+    At(usize, Fault),
+    /// From the first write on, for this long.
+    For(Duration, Weather),
+}
+
+impl Plot {
+    pub(super) fn is_spell(self) -> bool {
+        matches!(self, Plot::For(..))
+    }
+}
+
 /// What is to happen in each namespace, and what has.
 #[derive(Debug, Default)]
 pub(super) struct Script(Mutex<HashMap<String, Scene>>);
 
 #[derive(Debug)]
 struct Scene {
-    /// The number of the write, the first being 1, and what happens to it.
-    armed: Option<(usize, Fault)>,
+    plot: Option<Plot>,
     writes: usize,
     last: Instant,
     hit: Option<String>,
+    /// Since when something goes wrong, and how much was asked meanwhile.
+    since: Option<Instant>,
+    requests: usize,
 }
 
 impl Default for Scene {
     fn default() -> Self {
         Self {
-            armed: None,
+            plot: None,
             writes: 0,
             last: Instant::now(),
             hit: None,
+            since: None,
+            requests: 0,
         }
     }
 }
 
 impl Script {
-    /// Counts the writes in a namespace anew, and has this happen at one of them.
-    pub(super) fn arm(&self, namespace: &str, armed: Option<(usize, Fault)>) {
+    /// Counts the writes in a namespace anew, and has this happen.
+    pub(super) fn arm(&self, namespace: &str, plot: Option<Plot>) {
         let scene = Scene {
-            armed,
+            plot,
             ..Scene::default()
         };
         lock(&self.0).insert(namespace.to_owned(), scene);
     }
 
-    /// Leases and events are no part of what a user asks for.
     pub(super) fn fate(&self, asked: &Asked) -> Fate {
-        let counts = asked.write.is_some()
-            && asked.user_agent.starts_with("spanwire/")
-            && !matches!(asked.resource.as_str(), "leases" | "events");
         let mut scenes = lock(&self.0);
-        let Some(scene) = scenes.get_mut(&asked.namespace).filter(|_| counts) else {
-            return Fate::Pass;
-        };
-        scene.writes += 1;
-        scene.last = Instant::now();
-        match scene.armed {
-            Some((write, fault)) if write == scene.writes => {
-                let Asked {
-                    verb,
-                    resource,
-                    subresource,
-                    name,
-                    ..
-                } = asked;
-                scene.hit = Some(format!("{verb} {resource} {name} {subresource}"));
-                fault.fate()
-            }
-            _ => Fate::Pass,
-        }
+        let is_ours = asked.user_agent.starts_with("spanwire/");
+        let scene = scenes.get_mut(&asked.namespace).filter(|_| is_ours);
+        scene.map_or(Fate::Pass, |scene| scene.fate(asked))
     }
 
     /// How many writes there were since it was armed, and how long ago the last was.
@@ -125,8 +168,66 @@ impl Script {
         })
     }
 
-    /// The write at which it happened.
+    /// Whether something goes wrong now.
+    pub(super) fn is_on(&self, namespace: &str) -> bool {
+        let scenes = lock(&self.0);
+        scenes
+            .get(namespace)
+            .is_some_and(|scene| scene.weather().is_some())
+    }
+
+    /// How much was asked while something went wrong.
+    pub(super) fn requests(&self, namespace: &str) -> usize {
+        let scenes = lock(&self.0);
+        scenes.get(namespace).map_or(0, |scene| scene.requests)
+    }
+
+    /// The write at which it happened, or began.
     pub(super) fn hit(&self, namespace: &str) -> Option<String> {
         lock(&self.0).get(namespace)?.hit.clone()
+    }
+}
+
+impl Scene {
+    fn fate(&mut self, asked: &Asked) -> Fate {
+        // Leases and events are no part of what a user asks for.
+        let counts = !matches!(asked.resource.as_str(), "leases" | "events");
+        if asked.write.is_some() && counts {
+            self.writes += 1;
+            self.last = Instant::now();
+            let begins = match self.plot {
+                Some(Plot::At(write, _)) => write == self.writes,
+                Some(Plot::For(..)) => self.writes == 1,
+                None => false,
+            };
+            if begins {
+                let Asked {
+                    verb,
+                    resource,
+                    subresource,
+                    name,
+                    ..
+                } = asked;
+                self.hit = Some(format!("{verb} {resource} {name} {subresource}"));
+                self.since = Some(Instant::now());
+                if let Some(Plot::At(_, fault)) = self.plot {
+                    return fault.fate();
+                }
+            }
+        }
+        let Some(weather) = self.weather() else {
+            return Fate::Pass;
+        };
+        self.requests += usize::from(counts);
+        weather.fate(asked)
+    }
+
+    fn weather(&self) -> Option<Weather> {
+        match (self.plot, self.since) {
+            (Some(Plot::For(period, weather)), Some(since)) if since.elapsed() < period => {
+                Some(weather)
+            }
+            _ => None,
+        }
     }
 }

@@ -1,5 +1,6 @@
-//! Does it matter where the operator dies, or which of its writes goes wrong? Sweeps faults over every write of what users
-//! do, and compares how each run ends with how it ends without a fault (F1 to F3 of `faults.md`).
+//! Does it matter where the operator dies, which of its writes goes wrong, or what the API server says for a while? Sweeps
+//! faults over every write of what users do, and compares how each run ends with how it ends without a fault (F1 to F7 of
+//! `faults.md`).
 //!
 //! On a control plane of its own. Each run has a namespace of its own, and an operator for that alone, so that several can
 //! go on at once; the fault proxy is the operators' only road to the API server.
@@ -11,55 +12,73 @@ mod workload;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use spanwire_e2e::dice::Dice;
 use spanwire_e2e::scene;
 
-use fault::Fault;
+use fault::{Fault, Plot, Weather};
 use run::{Point, Record, Stage};
 use workload::Workload;
 
 /// Runs at the same time: most of the time each waits for nothing to happen.
 const LANES: usize = 6;
-/// Points of a run that is not a full one.
-const SAMPLE: usize = 150;
+/// Points of a run that is not a full one: single writes, and spells of bad weather.
+const WRITES: usize = 150;
+const SPELLS: usize = 12;
 
 #[test]
-fn each_run_ends_alike_whichever_write_fails() -> Result<()> {
+fn each_run_ends_alike_whatever_fails() -> Result<()> {
     let stage = Stage::set()?;
     let workloads = Workload::all();
     let records = undisturbed(&stage, &workloads)?;
     let dice = Dice::new()?;
-    let mut points = points(&workloads, &records);
-    let possible = points.len();
-    if !scene::is_full() {
-        sample(&mut points, &dice);
-    }
-    let count = points.len();
-    let start = Instant::now();
+    println!("seed {}", dice.seed);
+    let ended = [
+        ("writes", writes(&workloads, &records), WRITES),
+        ("spells", spells(&workloads), SPELLS),
+    ]
+    .map(|(what, mut points, sample)| {
+        let possible = points.len();
+        if !scene::is_full() {
+            choose(&mut points, sample, &dice);
+        }
+        let (count, start) = (points.len(), Instant::now());
+        let hits = sweep(&stage, &workloads, &records, points)?;
+        let missed = count - hits;
+        println!(
+            "{count} of {possible} {what} in {:.0?}, {missed} of them not reached",
+            start.elapsed(),
+        );
+        // How many writes a run has may vary by a few.
+        ensure!(
+            missed * 10 < count,
+            "{missed} of {count} {what} not reached"
+        );
+        Ok(())
+    });
+    let ended = all_or_errors(ended.into()).map(drop);
+    ended.with_context(|| format!("SPANWIRE_SEED={}", dice.seed))?;
+    stage.end()
+}
+
+/// Runs through all points, and says how many were reached.
+fn sweep(
+    stage: &Stage,
+    workloads: &[Workload],
+    records: &[Record],
+    points: Vec<Point>,
+) -> Result<usize> {
     let ended = in_lanes(points, |point| {
-        let record = records
-            .get(point.workload)
-            .context("a run without a fault")?;
+        let record = records.get(point.workload);
+        let record = record.context("a run without a fault")?;
         let workload = workloads.get(point.workload).context("a workload")?;
         let hit = stage.disturbed(workload, record, point);
         hit.with_context(|| format!("{} with {point:?}", workload.name))
     })?;
-    let hit = all_or_errors(ended).with_context(|| format!("SPANWIRE_SEED={}", dice.seed))?;
-    let missed = hit.into_iter().filter(|is_hit| !is_hit).count();
-    // How many writes a run has may vary by a few.
-    ensure!(
-        missed * 10 < count,
-        "{missed} of {count} points were not reached"
-    );
-    println!(
-        "{count} of {possible} points in {:.0?}, {missed} of them not reached; seed {}",
-        start.elapsed(),
-        dice.seed
-    );
-    stage.end()
+    let hits = all_or_errors(ended)?.into_iter().filter(|is_hit| *is_hit);
+    Ok(hits.count())
 }
 
 /// How each workload ends without a fault, twice: what differs then is nothing to judge by.
@@ -70,8 +89,7 @@ fn undisturbed(stage: &Stage, workloads: &[Workload]) -> Result<Vec<Record>> {
     let again = again.map(|(number, (workload, record))| {
         let point = Point {
             workload: number,
-            write: usize::MAX,
-            fault: Fault::Lost,
+            plot: None,
         };
         (workload, record, point)
     });
@@ -83,24 +101,36 @@ fn undisturbed(stage: &Stage, workloads: &[Workload]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-fn points(workloads: &[Workload], records: &[Record]) -> Vec<Point> {
+/// Each fault at each write.
+fn writes(workloads: &[Workload], records: &[Record]) -> Vec<Point> {
     let numbered = workloads.iter().zip(records).enumerate();
     numbered
         .flat_map(|(workload, (_, record))| {
             (1..=record.writes).flat_map(move |write| {
                 Fault::ALL.map(|fault| Point {
                     workload,
-                    write,
-                    fault,
+                    plot: Some(Plot::At(write, fault)),
                 })
             })
         })
         .collect()
 }
 
-fn sample(points: &mut Vec<Point>, dice: &Dice) {
+/// Each weather with each workload.
+fn spells(workloads: &[Workload]) -> Vec<Point> {
+    let period = if scene::is_full() { 60 } else { 10 };
+    let of = |workload| {
+        Weather::ALL.map(|weather| Point {
+            workload,
+            plot: Some(Plot::For(Duration::from_secs(period), weather)),
+        })
+    };
+    (0..workloads.len()).flat_map(of).collect()
+}
+
+fn choose(points: &mut Vec<Point>, count: usize, dice: &Dice) {
     let mut sample = Vec::new();
-    while sample.len() < SAMPLE && !points.is_empty() {
+    while sample.len() < count && !points.is_empty() {
         let place = usize::try_from(dice.below(points.len() as u64)).unwrap_or_default();
         sample.push(points.swap_remove(place));
     }

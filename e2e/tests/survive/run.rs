@@ -18,7 +18,7 @@ use spanwire_e2e::site::Site;
 use spanwire_e2e::snapshot::Snapshot;
 use spanwire_e2e::{bed, history, wait};
 
-use super::fault::{Fault, Script};
+use super::fault::{Plot, Script, Weather};
 use super::workload::{Peer, Place, Workload};
 
 /// The namespace of the site that grants.
@@ -45,13 +45,13 @@ pub(super) struct Stage {
     runs: AtomicUsize,
 }
 
-/// What happens in a run, and where.
+/// What happens in a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     /// A number of [`Workload::all`].
     pub(super) workload: usize,
-    pub(super) write: usize,
-    pub(super) fault: Fault,
+    /// Nothing, where what is compared is how the same ends twice.
+    pub(super) plot: Option<Plot>,
 }
 
 /// How a workload goes without a fault.
@@ -124,13 +124,19 @@ impl Stage {
         record: &Record,
         point: Point,
     ) -> Result<bool> {
-        let mut run = Run::begin(self, workload, Some(point))?;
+        let is_long = workload.steps.len() > 1;
+        let plot = point.plot.filter(|plot| !(is_long && plot.is_spell()));
+        let mut run = Run::begin(self, workload, plot)?;
         let namespace = run.place.namespace.clone();
         let hit = |error: anyhow::Error| {
             let hit = self.script.hit(&namespace);
             error.context(format!("{namespace}, hit: {hit:?}"))
         };
         for (number, (step, state)) in workload.steps.iter().zip(&record.states).enumerate() {
+            if is_long && number + 1 == workload.steps.len() && point.plot != plot {
+                // What went before is the way to where it matters.
+                self.script.arm(&namespace, point.plot);
+            }
             (step.act)(&run.place)?;
             let comes_to = run.comes_to(state);
             comes_to
@@ -138,6 +144,9 @@ impl Stage {
                 .map_err(hit)?;
         }
         run.rests(record).map_err(hit)?;
+        if let Some(Plot::For(period, weather)) = point.plot {
+            run.was_patient(period, weather).map_err(hit)?;
+        }
         let is_hit = self.script.hit(&namespace).is_some();
         run.end()?;
         Ok(is_hit)
@@ -150,19 +159,18 @@ struct Run<'a> {
     operator: Operator,
     place: Place<'a>,
     mark: Mark,
-    fault: Option<Fault>,
+    plot: Option<Plot>,
 }
 
 impl<'a> Run<'a> {
     /// Starts an operator in a new namespace. What it makes for itself is a workload of its own.
-    fn begin(stage: &'a Stage, workload: &Workload, point: Option<Point>) -> Result<Self> {
+    fn begin(stage: &'a Stage, workload: &Workload, plot: Option<Plot>) -> Result<Self> {
         let number = stage.runs.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{}-{number}", workload.name);
         let mark = AuditLog::new(&stage.cluster.audit_log()).mark()?;
-        let armed = point.map(|point| (point.write, point.fault));
         stage
             .script
-            .arm(&namespace, armed.filter(|_| workload.is_of_start));
+            .arm(&namespace, plot.filter(|_| workload.is_of_start));
         let logs = stage.cluster.dir().join("logs");
         let operator =
             Operator::start_in(&namespace, &stage.programs, &stage.diverted, &logs, &[])?;
@@ -175,11 +183,11 @@ impl<'a> Run<'a> {
                 peer: &stage.peer,
             },
             mark,
-            fault: point.map(|point| point.fault),
+            plot,
         };
         if !workload.is_of_start {
             run.settled(|_| true)?;
-            stage.script.arm(&run.place.namespace, armed);
+            stage.script.arm(&run.place.namespace, plot);
         }
         Ok(run)
     }
@@ -211,7 +219,10 @@ impl<'a> Run<'a> {
         while start.elapsed() < STEP_WITHIN {
             self.die_if_due()?;
             let (writes, since) = self.stage.script.writes(&self.place.namespace);
-            let is_lull = since > LULL && (writes != seen || looked.elapsed() > LOOK_EVERY);
+            // What is there while something goes wrong may be what is wanted, and has to be so at the end of it.
+            let is_over = !self.stage.script.is_on(&self.place.namespace);
+            let is_lull =
+                is_over && since > LULL && (writes != seen || looked.elapsed() > LOOK_EVERY);
             if is_lull {
                 (looked, seen) = (Instant::now(), writes);
                 differences = self.snapshot()?.differences(state);
@@ -230,7 +241,8 @@ impl<'a> Run<'a> {
     /// Kills the operator where it is held, and starts it again.
     fn die_if_due(&mut self) -> Result<()> {
         let is_held = self.stage.proxy.held(Some(&self.place.namespace)) > 0;
-        if is_held && self.fault.take_if(|fault| fault.kills()).is_some() {
+        let is_deadly = |plot: &mut Plot| matches!(plot, Plot::At(_, fault) if fault.kills());
+        if is_held && self.plot.take_if(is_deadly).is_some() {
             self.operator.restart()?;
         }
         self.operator.check()
@@ -254,6 +266,18 @@ impl<'a> Run<'a> {
                 "{secret} had {count} certificates, not {most}"
             );
         }
+        Ok(())
+    }
+
+    /// Fails if more was asked while something went wrong than makes sense.
+    fn was_patient(&self, period: Duration, weather: Weather) -> Result<()> {
+        let requests = self.stage.script.requests(&self.place.namespace);
+        let most = weather.most_requests();
+        let most = most.map(|most| most * usize::try_from(period.as_secs()).unwrap_or_default());
+        ensure!(
+            most.is_none_or(|most| requests <= most),
+            "{requests} requests within {period:?}"
+        );
         Ok(())
     }
 
