@@ -71,10 +71,8 @@ fn sweep(
     points: Vec<Point>,
 ) -> Result<usize> {
     let ended = in_lanes(points, |point| {
-        let record = records.get(point.workload);
-        let record = record.context("a run without a fault")?;
         let workload = workloads.get(point.workload).context("a workload")?;
-        let hit = stage.disturbed(workload, record, point);
+        let hit = stage.disturbed(workload, records, point);
         hit.with_context(|| format!("{} with {point:?}", workload.name))
     })?;
     let hits = all_or_errors(ended)?.into_iter().filter(|is_hit| *is_hit);
@@ -85,19 +83,11 @@ fn sweep(
 fn undisturbed(stage: &Stage, workloads: &[Workload]) -> Result<Vec<Record>> {
     let records = in_lanes(workloads.iter(), |workload| stage.undisturbed(workload))?;
     let records = all_or_errors(records)?;
-    let again = workloads.iter().zip(&records).enumerate();
-    let again = again.map(|(number, (workload, record))| {
-        let point = Point {
-            workload: number,
-            plot: None,
-        };
-        (workload, record, point)
+    let again = (0..workloads.len()).map(|workload| Point {
+        workload,
+        plot: None,
     });
-    let again = in_lanes(again, |(workload, record, point)| {
-        let ended = stage.disturbed(workload, record, point);
-        ended.with_context(|| format!("{}, a second time", workload.name))
-    })?;
-    all_or_errors(again)?;
+    sweep(stage, workloads, &records, again.collect())?;
     Ok(records)
 }
 

@@ -100,7 +100,7 @@ impl Stage {
 
     /// How a workload goes without a fault.
     pub(super) fn undisturbed(&self, workload: &Workload) -> Result<Record> {
-        let mut run = Run::begin(self, workload, None)?;
+        let mut run = Run::begin(self, workload, None, None)?;
         let mut states = Vec::new();
         for step in &workload.steps {
             (step.act)(&run.place)?;
@@ -118,15 +118,20 @@ impl Stage {
 
     /// Runs a workload that comes to the same end although something happens at one of its writes, and then rests. Says
     /// whether there was such a write.
+    ///
+    /// The first record is that of the workload that is the operator's start.
     pub(super) fn disturbed(
         &self,
         workload: &Workload,
-        record: &Record,
+        records: &[Record],
         point: Point,
     ) -> Result<bool> {
+        let record = records.get(point.workload);
+        let record = record.context("a run without a fault")?;
+        let start = records.first().and_then(|start| start.states.last());
         let is_long = workload.steps.len() > 1;
         let plot = point.plot.filter(|plot| !(is_long && plot.is_spell()));
-        let mut run = Run::begin(self, workload, plot)?;
+        let mut run = Run::begin(self, workload, plot, start)?;
         let namespace = run.place.namespace.clone();
         let hit = |error: anyhow::Error| {
             let hit = self.script.hit(&namespace);
@@ -163,8 +168,14 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Starts an operator in a new namespace. What it makes for itself is a workload of its own.
-    fn begin(stage: &'a Stage, workload: &Workload, plot: Option<Plot>) -> Result<Self> {
+    /// Starts an operator in a new namespace, and waits until it has made what it needs for itself, which is `start` where
+    /// that is known; to make it is a workload of its own.
+    fn begin(
+        stage: &'a Stage,
+        workload: &Workload,
+        plot: Option<Plot>,
+        start: Option<&Snapshot>,
+    ) -> Result<Self> {
         let number = stage.runs.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{}-{number}", workload.name);
         let mark = AuditLog::new(&stage.cluster.audit_log()).mark()?;
@@ -186,7 +197,10 @@ impl<'a> Run<'a> {
             plot,
         };
         if !workload.is_of_start {
-            run.settled(|_| true)?;
+            match start {
+                Some(start) => run.comes_to(start)?,
+                None => drop(run.settled(|_| true)?),
+            }
             stage.script.arm(&run.place.namespace, plot);
         }
         Ok(run)
@@ -248,7 +262,8 @@ impl<'a> Run<'a> {
         self.operator.check()
     }
 
-    /// Fails if anything is written that is not needed, was written in the wrong order, or more often than without a fault.
+    /// Fails if anything is written any more, if credentials came too late, or if a certificate was made that is not made
+    /// without a fault.
     fn rests(&mut self, record: &Record) -> Result<()> {
         let namespace = &self.place.namespace;
         let (before, _) = self.stage.script.writes(namespace);
@@ -293,7 +308,7 @@ impl<'a> Run<'a> {
         let Place {
             kubectl, namespace, ..
         } = &self.place;
-        // The namespace has the uid in the URL of its own grants; that of the peer's is the same in all runs.
+        // The url of a token names the peer's grant, which is in another namespace.
         let peer = (
             self.stage.peer.uid.clone(),
             "<uid of the peer's grant>".to_owned(),
