@@ -22,6 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Map, Value};
 use spanwire_api::{AccessGrant, Claim};
@@ -50,6 +51,8 @@ use signers::Signers;
 
 /// How long one redemption may take, so that there is time left to say that it failed.
 const REDEMPTION: Duration = Duration::from_secs(8);
+/// How long a claim is kept, and its credential given again to whoever made it.
+const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 /// How many credentials are made at once: making them keeps a processor busy.
 const MAKERS: usize = 4;
 
@@ -160,9 +163,16 @@ impl GrantRecord {
     }
 
     /// Whether a repeat of this claim would be one.
-    fn holds(&self, claim: &str) -> bool {
-        self.claims.iter().any(|known| known.hash == claim)
+    fn holds(&self, claim: &str, now: Timestamp) -> bool {
+        let mut known = self.claims.iter().filter(|claim| is_remembered(claim, now));
+        known.any(|known| known.hash == claim)
     }
+}
+
+/// Whether a claim is young enough for its credential to be asked for again.
+fn is_remembered(claim: &Claim, now: Timestamp) -> bool {
+    let time = claim.time.parse::<Timestamp>();
+    time.is_ok_and(|time| now.duration_since(time) < MEMORY)
 }
 
 impl Server {

@@ -58,15 +58,16 @@ pub enum Refusal {
     NoEndpoint,
 }
 
-/// The grant of this name and uid, and the offer of its site; none also where this operator does not control the
-/// namespace.
+/// The grant of this name and uid, and the offer of its site; none also where the grant is being deleted, and where this
+/// operator does not control the namespace.
 pub fn granted<'a>(
     (name, uid): (&str, &str),
     world: &'a World,
     env: &Env<'_>,
 ) -> Option<(&'a AccessGrant, Option<Offer>)> {
     let grant = world.access_grants.get(name)?.fits()?;
-    let is_it = grant.metadata.uid.as_deref() == Some(uid);
+    let metadata = &grant.metadata;
+    let is_it = metadata.uid.as_deref() == Some(uid) && metadata.deletion_timestamp.is_none();
     (is_it && controls(world, env)).then(|| (grant, offer(world)))
 }
 
@@ -269,6 +270,12 @@ mod tests {
         };
         let (_, offered) = granted(("g", "grant-uid"), &siteless, &env).unwrap();
         assert_eq!(offered, None);
+        let mut dying = world(json!([]));
+        let grant = json!({"metadata": {
+            "name": "g", "uid": "grant-uid", "deletionTimestamp": "2026-01-01T00:00:00Z",
+        }});
+        dying.access_grants = serde_json::from_value(json!([grant])).unwrap();
+        assert_eq!(granted(("g", "grant-uid"), &dying, &env), None);
         let theirs = json!([{"metadata": {"name": "skupper"}, "controller": "elsewhere/another"}]);
         assert_eq!(granted(("g", "grant-uid"), &world(theirs), &env), None);
     }

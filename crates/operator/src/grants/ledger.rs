@@ -187,10 +187,11 @@ impl Server {
                 };
                 current
             };
-            for one in waiting.extract_if(.., |one| current.holds(&one.claim)) {
+            let now = self.clock.now();
+            for one in waiting.extract_if(.., |one| current.holds(&one.claim, now)) {
                 one.tell(Ok(Recorded::Repeated));
             }
-            let (claims, refusal) = sift(waiting, current.allowance, self.clock.now());
+            let (claims, refusal) = sift(waiting, current.allowance, now);
             let record = if claims.is_empty() {
                 if matches!(refusal, Some(offer::Refusal::UsedUp(_))) && !is_confirmed {
                     continue;

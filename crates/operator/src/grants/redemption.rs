@@ -38,8 +38,9 @@ impl Server {
         }
         let subject = request.subject.as_deref().unwrap_or(name);
         let claim = claim(&request.nonce, name, subject);
-        if !grant.holds(&claim)
-            && let Some(refusal) = grant.allowance.refusal(self.clock.now())
+        let now = self.clock.now();
+        if !grant.holds(&claim, now)
+            && let Some(refusal) = grant.allowance.refusal(now)
         {
             // Whoever knows the code may be told once more, but not without end.
             let is_excessive = self.limits.is_excessive(source);

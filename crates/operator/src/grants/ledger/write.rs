@@ -1,6 +1,6 @@
 //! How does a ledger get to the API server, and back?
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
 use serde_json::{Value, json};
@@ -9,12 +9,10 @@ use spanwire_plan::Seen;
 use spanwire_plan::settle::FIELD_MANAGER;
 
 use crate::error::{CallServer, within};
-use crate::grants::{GrantRecord, Refusal, Server};
+use crate::grants::{GrantRecord, Refusal, Server, is_remembered};
 
-/// How many claims are kept …
+/// How many claims are kept.
 const CLAIMS: usize = 256;
-/// … and for how long.
-const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 
 /// What came of one write.
 pub(super) enum Written {
@@ -91,13 +89,7 @@ impl GrantRecord {
     /// Counts further claims, and remembers them: the newest, and none older than an hour.
     fn claim(&mut self, claims: &[String], now: Timestamp) {
         self.allowance.made += i64::try_from(claims.len()).unwrap_or(i64::MAX);
-        let is_recent = |claim: &Claim| {
-            claim
-                .time
-                .parse::<Timestamp>()
-                .is_ok_and(|time| now.duration_since(time) < MEMORY)
-        };
-        self.claims.retain(is_recent);
+        self.claims.retain(|claim| is_remembered(claim, now));
         self.claims.extend(claims.iter().map(|hash| Claim {
             hash: hash.clone(),
             time: now.to_string(),

@@ -168,6 +168,10 @@ async fn a_repeat_is_answered_and_not_counted_by_any_replica() {
     cluster.edit(|grant| grant["status"]["expirationTime"] = json!(in_seconds(-1)));
     assert!(redeem(&one, CODE, "mine").await.unwrap().is_repeated);
     assert_eq!(cluster.counted(), 1);
+    // A claim is remembered for an hour, be it written down for longer.
+    cluster.edit(|grant| grant["status"]["claims"][0]["time"] = json!(in_seconds(-3601)));
+    let late = redeem(&cluster.server(), CODE, "mine").await.err();
+    assert!(matches!(late, Some(Refusal::Expired)), "{late:?}");
 }
 
 #[tokio::test]
