@@ -87,6 +87,17 @@ pub fn signing<'w>(
     Ok(facts)
 }
 
+/// Whether what a Secret holds belongs together, be it valid now or not: who trusts its `ca.crt` takes its `tls.crt`, whose
+/// key it has.
+pub fn is_coherent(facts: &SecretFacts) -> bool {
+    let has_roots = facts.files.get(CA_FILE).is_some_and(|file| file.size > 0);
+    has_roots
+        && facts
+            .pair
+            .as_ref()
+            .is_some_and(|pair| pair.key_error.is_none() && pair.chain_error.is_none())
+}
+
 /// How long it takes until the judgement of this Secret changes by itself: its certificate becomes valid, or expires, or
 /// the last of its CAs does.
 pub fn turn(world: &World, secret: &str, now: Timestamp) -> Option<Duration> {

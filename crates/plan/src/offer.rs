@@ -90,9 +90,12 @@ pub fn told(
     }
 }
 
-/// The offer of the active site; none where there is no site.
+/// The offer of the active site; none where there is no site, or where it is being deleted.
 pub fn offer(world: &World) -> Option<Offer> {
     let site = world.site()?;
+    if site.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     Some(Offer {
         edge: is_edge(site),
         issuer: default_issuer(site).to_owned(),
@@ -264,6 +267,12 @@ mod tests {
         assert_eq!(offered, offer(&ours));
         assert!(offered.is_some());
         assert_eq!(granted(("g", "another"), &ours, &env), None);
+        let mut leaving = world(json!([]));
+        let site = json!({"metadata": {
+            "name": "s", "uid": "site-uid", "deletionTimestamp": "2026-01-01T00:00:00Z",
+        }});
+        leaving.sites = serde_json::from_value(json!([site])).unwrap();
+        assert_eq!(offer(&leaving), None);
         let siteless = World {
             sites: Objects::default(),
             ..ours

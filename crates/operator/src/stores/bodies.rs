@@ -8,6 +8,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
+use spanwire_plan::credential::is_coherent;
 use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, ConfigMapFacts, KEY_FILE, SecretFacts};
 use spanwire_plan::kinds::Changed;
 use spanwire_plan::names;
@@ -246,14 +247,23 @@ async fn fetch(client: &Client, stores: &Stores, body: &Body) -> Result<Facts, C
     }
     let api: Api<Secret> = Api::namespaced(client.clone(), &body.namespace);
     let secret = Wiped::from(within(api.get(&body.name)).await?);
+    let facts = secret_facts(&secret);
     if body.namespace == stores.home && body.name == names::GRANT_SERVER {
-        offer_credentials(stores, &secret);
+        offer_credentials(stores, &secret, &facts);
     }
-    Ok(Facts::Secret(secret_facts(&secret)))
+    Ok(Facts::Secret(facts))
 }
 
-/// The grant server serves with the Secret of its name in the operator's own namespace, and with no other.
-fn offer_credentials(stores: &Stores, secret: &Secret) {
+/// The grant server serves with the Secret of its name in the operator's own namespace, and with no other. The CA that grants
+/// tell changes together with what is served, and only to one that vouches for it.
+pub(super) fn offer_credentials(stores: &Stores, secret: &Secret, facts: &SecretFacts) {
+    if !is_coherent(facts) {
+        tracing::warn!(
+            name = names::GRANT_SERVER,
+            "What the Secret of the grant server holds does not belong together: what it held before is served"
+        );
+        return;
+    }
     let text = |file: &str| std::str::from_utf8(&secret.data.as_ref()?.get(file)?.0).ok();
     let ca = text(CA_FILE).map(str::to_owned);
     if let Some((certificate, key)) = text(CERTIFICATE_FILE).zip(text(KEY_FILE)) {

@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::ReconcileRequest;
 use serde_json::json;
-use spanwire_plan::facts::SecretFacts;
+use spanwire_plan::facts::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, SecretFacts};
 
 use tokio::time::sleep;
 
-use super::bodies::Body;
+use super::bodies::{Body, offer_credentials};
 use super::*;
 use crate::controllers::KINDS;
+use crate::facts::secret_facts;
+use crate::mock::cluster::{authority, signed};
 use crate::mock::{ApiServer, Fault};
+use crate::pki::Credential;
 use crate::telemetry::Health;
 
 type Rung = kube::core::PartialObjectMeta<Certificate>;
@@ -211,4 +216,39 @@ fn nothing_is_kept_of_a_namespace_that_is_gone() {
     assert_eq!(stores.namespaces(), ["a"]);
     stores.lose_body(ObjectKind::Secret, "a", "ca");
     assert_eq!(stores.namespaces(), Vec::<String>::new());
+}
+
+/// Whoever has the CA that a grant tells can connect, whatever somebody puts into the Secret.
+#[test]
+fn the_grant_server_serves_what_the_ca_it_tells_vouches_for() {
+    let (stores, _queue) = stores();
+    stores.keep(certificate("leaf", "1"));
+    let offered = stores.grant_credentials();
+    let [ours, theirs] = ["ours", "theirs"].map(authority);
+    let offer = |ca: &Credential, by: &Credential| {
+        let pair = signed(by, &["grants.example"]);
+        let files = [
+            (CA_FILE, &ca.certificate),
+            (CERTIFICATE_FILE, &pair.certificate),
+            (KEY_FILE, &*pair.key),
+        ];
+        let data = files.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into())));
+        let secret = Secret {
+            data: Some(data.into()),
+            ..Secret::default()
+        };
+        offer_credentials(&stores, &secret, &secret_facts(&secret));
+        let told = stores.world("a").grant_server.ca.clone();
+        let served = offered
+            .borrow()
+            .as_ref()
+            .map(|pair| pair.certificate.clone());
+        (told, served.as_ref() == Some(&pair.certificate))
+    };
+    let of = |ca: &Credential| Some(ca.certificate.clone());
+    assert_eq!(offer(&ours, &theirs), (None, false));
+    assert_eq!(offer(&ours, &ours), (of(&ours), true));
+    assert_eq!(offer(&ours, &theirs), (of(&ours), false));
+    assert_eq!(offer(&theirs, &ours), (of(&ours), false));
+    assert_eq!(offer(&theirs, &theirs), (of(&theirs), true));
 }
