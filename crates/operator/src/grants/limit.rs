@@ -3,7 +3,8 @@
 //! Wrong tries cost whoever makes them, and only him: they are counted by address, and a right code is never refused
 //! for somebody else's wrong ones, since behind one address there may be many clients. So a code is not protected by
 //! these limits but by its length (at least 128 bits); they keep the noise of guessing cheap. Redemptions have a
-//! limit in total, because each costs the API server a write.
+//! limit in total, because each costs the API server a write. A repeat is counted by address too: whoever has one good
+//! code could keep everybody else from theirs with it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -56,6 +57,13 @@ impl Limits {
             let is_total = !buckets.wrong.take(now);
             !buckets.of(neighbourhood(source), now).take(now) || is_total
         })
+    }
+
+    /// Counts a repeat of a claim from this address, which costs work each time and its maker nothing. Whether it was one
+    /// too many; what others guess wrongly has no part in it.
+    pub(super) fn is_insistent(&self, source: IpAddr) -> bool {
+        let now = Instant::now();
+        self.with(|buckets| !buckets.of(neighbourhood(source), now).take(now))
     }
 
     /// Whether one more redemption may begin now; counts it if so.

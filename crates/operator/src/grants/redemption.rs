@@ -39,9 +39,11 @@ impl Server {
         let subject = request.subject.as_deref().unwrap_or(name);
         let claim = claim(&request.nonce, name, subject);
         let now = self.clock.now();
-        if !grant.holds(&claim, now)
-            && let Some(refusal) = grant.allowance.refusal(now)
-        {
+        if grant.holds(&claim, now) {
+            if self.limits.is_insistent(source) {
+                return Err(Refusal::TooMany);
+            }
+        } else if let Some(refusal) = grant.allowance.refusal(now) {
             // Whoever knows the code may be told once more, but not without end.
             let is_excessive = self.limits.is_excessive(source);
             return Err(if is_excessive {

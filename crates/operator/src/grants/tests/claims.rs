@@ -175,6 +175,26 @@ async fn a_repeat_is_answered_and_not_counted_by_any_replica() {
 }
 
 #[tokio::test]
+async fn who_repeats_without_end_is_kept_waiting_and_nobody_else() {
+    let cluster = Cluster::new(1);
+    let server = cluster.server();
+    redeem(&server, CODE, "mine").await.unwrap();
+    let repeat = |source: &'static str| {
+        let server = server.clone();
+        async move {
+            let answer = server.redeem(source.parse().unwrap(), request(CODE, "mine"));
+            answer.await.map(|answer| answer.is_repeated)
+        }
+    };
+    let mut last = Ok(true);
+    for _ in 0..30 {
+        last = repeat(SOURCE).await;
+    }
+    assert_eq!(last, Err(Refusal::TooMany));
+    assert_eq!(repeat("192.0.2.77").await, Ok(true));
+}
+
+#[tokio::test]
 async fn a_record_whose_fate_is_unclear_is_read_back() {
     for fault in [
         Fault::LoseAnswer,
