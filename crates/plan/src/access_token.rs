@@ -44,7 +44,16 @@ pub(crate) fn plan(token: &AccessToken, world: &World, env: &Env<'_>) -> Plan {
             "No active site in namespace",
         ));
     };
-    if let Some(stored) = world.secrets.get(name(token)) {
+    let stored = world.secrets.get(name(token));
+    let is_answer = stored.is_some_and(|stored| mark(&stored.metadata) == Some(uid(token)));
+    if !is_answer && is_of_ours(name(token), world) {
+        let message = format!(
+            "Secret \"{}\" is one that is made here for something else: rename the token",
+            name(token)
+        );
+        return told(error(reason::NAME_TAKEN, message));
+    }
+    if let Some(stored) = stored {
         return links_from(token, site, stored, world);
     }
     if let Err(message) = check(token) {
@@ -69,8 +78,8 @@ pub(crate) fn plan(token: &AccessToken, world: &World, env: &Env<'_>) -> Plan {
 pub(crate) fn wakes(changed: &Changed<'_>, world: &World) -> Vec<String> {
     match changed {
         Changed::Object(ObjectKind::AccessToken, name) => vec![(*name).to_owned()],
-        // The Secret that an answer is stored in.
-        Changed::Object(ObjectKind::Secret, name) => {
+        // The Secret that an answer is stored in, or a Certificate whose Secret that would be.
+        Changed::Object(ObjectKind::Secret | ObjectKind::Certificate, name) => {
             world.access_tokens.get(name).map(|_| (*name).to_owned()).into_iter().collect()
         }
         Changed::Object(ObjectKind::Site | ObjectKind::Link, _)
@@ -86,6 +95,20 @@ pub(crate) fn references(token: &AccessToken) -> Vec<(ObjectKind, String)> {
 }
 
 /// Whether there is any sense in dialling. The code's bytes are not here; that there is one is.
+/// Whether a Secret of this name is ours to make, now or later. What another site sent must not stand in its place.
+fn is_of_ours(name: &str, world: &World) -> bool {
+    let reserved = [
+        names::SITE_CA,
+        names::SITE_SERVER,
+        names::LOCAL_CA,
+        names::LOCAL_SERVER,
+        names::CREDENTIALS,
+        names::GRANT_SERVER,
+        names::GRANT_SERVER_CA,
+    ];
+    reserved.contains(&name) || world.certificates.get(name).is_some()
+}
+
 fn check(token: &AccessToken) -> Result<(), String> {
     let spec = &token.spec;
     let Some(host) = spec.url.strip_prefix("https://") else {
