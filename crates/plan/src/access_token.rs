@@ -285,11 +285,13 @@ fn redeem(token: &AccessToken, site: &Site, world: &World, verdict: Verdict) -> 
 
 /// The Links of a stored answer, which make the token Redeemed once they are all there.
 fn links_from(token: &AccessToken, site: &Site, stored: &SecretFacts, world: &World) -> Plan {
-    if mark(&stored.metadata) != Some(uid(token)) {
-        let message = format!(
-            "Secret \"{0}\" exists but is not controlled by skupper: delete or rename it, or rename the token",
-            name(token)
-        );
+    let of = mark(&stored.metadata);
+    if of != Some(uid(token)) {
+        let why = match of {
+            Some(_) => "is what an earlier token of this name was given: delete it",
+            None => "exists but is not controlled by skupper: delete or rename it",
+        };
+        let message = format!("Secret \"{}\" {why}, or rename the token", name(token));
         return told(error(reason::NAME_TAKEN, message));
     }
     if !owns(&site.metadata, &stored.metadata) || stored.metadata.deletion_timestamp.is_some() {
